@@ -172,7 +172,16 @@ double CallOps::read_by_sum(NodeId op) const {
 }
 
 double CallOps::store_gbps(std::size_t rank) const {
-    return rates_.tile_store_gbps.at(out_bytes_[rank] / fuse::kMib);
+    // What is summed of it and copied on meanwhile goes by the same link.
+    const double out = out_bytes_[rank];
+    const double gbps = rates_.tile_store_gbps.at(out / fuse::kMib);
+    double beside = 0, last = 0;
+    for (NodeId op = graph_.first_op[rank]; op < graph_.first_op[rank + 1]; ++op) {
+        if (graph_.carrier(op) != Carrier::own || op_of(op).kind != plan::OpKind::push || !of_sum(op)) continue;
+        last = bytes_[at(op)];
+        beside += last;
+    }
+    return out > 0 ? gbps * out / (out + beside) : gbps;
 }
 
 double CallOps::sum_us(NodeId op) const {
@@ -223,7 +232,10 @@ std::int32_t CallOps::line_of(NodeId op) const {
 }
 
 bool CallOps::crosses(NodeId op) const {
-    if (plan_.ranks.size() < 3 || fuse::is_engine(backend_of(op))) return false;
+    return plan_.ranks.size() >= 3 && !fuse::is_engine(backend_of(op)) && of_sum(op);
+}
+
+bool CallOps::of_sum(NodeId op) const {
     return std::ranges::any_of(graph_.in[at(op)], [&](const Edge& edge) {
         return edge.lag == 0 && graph_.is_op(edge.from) && graph_[edge.from].kind == Node::Kind::sum &&
                !sums_wait(edge.from);

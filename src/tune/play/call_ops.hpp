@@ -64,6 +64,8 @@ public:
     [[nodiscard]] bool crosses(fuse::NodeId op) const;
 
 private:
+    /// What a sum beside the tiles has made.
+    [[nodiscard]] bool of_sum(fuse::NodeId op) const;
     static std::size_t at(fuse::NodeId node) { return static_cast<std::size_t>(node); }
     [[nodiscard]] plan::Backend backend_of(fuse::NodeId op) const;
     [[nodiscard]] double read_by_sum(fuse::NodeId op) const;
