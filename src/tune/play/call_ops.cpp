@@ -105,7 +105,6 @@ void CallOps::set_links(const Machine& machine) {
         const double link = links_.links.empty() ? links_.sm.gbps : links_.links.front().gbps;
         if (rate > 0) links_.sm.gbps = link * rate / (link + rate);
         links_.sm.lanes = static_cast<std::int32_t>(copied);
-        links_.start_us += links_.sm.push_us * static_cast<double>(sent - 1);
         links_.sm.gbps /= static_cast<double>(sent);
         return;
     }
