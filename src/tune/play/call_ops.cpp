@@ -175,7 +175,7 @@ double CallOps::store_gbps(std::size_t rank) const {
     const double out = out_bytes_[rank];
     const double gbps = rates_.tile_store_gbps.at(out / fuse::kMib);
     double beside = 0, last = 0;
-    for (NodeId op = graph_.first_op[rank]; op < graph_.first_op[rank + 1]; ++op) {
+    for (NodeId op = graph_.first_op[rank]; op < graph_.first_op[rank + 1] && !sums_last_; ++op) {
         if (graph_.carrier(op) != Carrier::own || op_of(op).kind != plan::OpKind::push || !of_sum(op)) continue;
         last = bytes_[at(op)];
         beside += last;
@@ -236,8 +236,7 @@ bool CallOps::crosses(NodeId op) const {
 
 bool CallOps::of_sum(NodeId op) const {
     return std::ranges::any_of(graph_.in[at(op)], [&](const Edge& edge) {
-        return edge.lag == 0 && graph_.is_op(edge.from) && graph_[edge.from].kind == Node::Kind::sum &&
-               !sums_wait(edge.from);
+        return edge.lag == 0 && graph_.is_op(edge.from) && graph_[edge.from].kind == Node::Kind::sum;
     });
 }
 
