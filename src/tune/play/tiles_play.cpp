@@ -4,8 +4,11 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <queue>
 #include <utility>
+
+#include "syncopate/at.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -16,14 +19,8 @@ public:
         : slots_(slots), programs_(programs), memory_(memory) {
         played_.ends.assign(slots.size(), programs.begin);
         played_.stored.assign(slots.size(), 0);
-        // Of tiles of two lengths that may begin alike the long ones come first, so that the last round is
-        // short.
-        for (std::size_t begin = 0; begin < slots.size();) {
-            std::size_t end = begin + 1;
-            while (end < slots.size() && alike(slots[begin], slots[end])) ++end;
-            for (const bool narrow : {false, true}) add_tiles(begin, end, narrow);
-            begin = end;
-        }
+        add_in_order();
+        if (are_packed()) pack();
         const double rounds =
             std::ceil(static_cast<double>(tiles_.size()) / static_cast<double>(programs.count));
         double stored = 0;
@@ -53,6 +50,34 @@ public:
     }
 
 private:
+    struct Tile {
+        std::uint32_t slot = 0;
+        std::int32_t column = 0;
+        bool narrow = false;
+    };
+    [[nodiscard]] double ready(const Tile& tile) const { return slots_[tile.slot].phases.front().ready; }
+
+    /// When each program is free, the soonest first.
+    class Free {
+    public:
+        explicit Free(const StagePrograms& programs)
+            : times_(at(std::max<std::int64_t>(1, programs.count)), programs.begin) {}
+        [[nodiscard]] double soonest() const { return times_.front(); }
+        void replace_soonest(double time) {
+            times_.front() = time;
+            sift_down(times_);
+        }
+
+    private:
+        std::vector<double> times_;
+    };
+    double take(Free& free, const Tile& tile) const {
+        const Slot& slot = slots_[tile.slot];
+        const double end = std::max(free.soonest(), ready(tile)) + (tile.narrow ? slot.narrow_us : slot.us);
+        free.replace_soonest(end);
+        return end;
+    }
+
     /// The same of tiles that wait once: each begins as soon as a program is free and all is there.
     TilesPlayed in_one_go() {
         const auto count = static_cast<std::size_t>(std::max<std::int64_t>(1, programs_.count));
@@ -83,11 +108,58 @@ private:
         heap[at] = value;
     }
 
-    struct Tile {
-        std::uint32_t slot = 0;
-        std::int32_t column = 0;
-        bool narrow = false;
-    };
+    /// Of tiles of two lengths that may begin alike the long ones come first, so that the last round is short.
+    void add_in_order() {
+        for (std::size_t begin = 0; begin < slots_.size();) {
+            std::size_t end = begin + 1;
+            while (end < slots_.size() && alike(slots_[begin], slots_[end])) ++end;
+            for (const bool narrow : {false, true}) add_tiles(begin, end, narrow);
+            begin = end;
+        }
+    }
+
+    /// Whether tiles of two lengths wait once each, and make nothing that anybody waits for.
+    [[nodiscard]] bool are_packed() const {
+        const auto some = [&](auto is) { return std::ranges::any_of(slots_, is); };
+        return some([](const Slot& slot) { return slot.run.wide > 0; }) &&
+               some([](const Slot& slot) { return slot.run.narrow > 0; }) &&
+               !some([](const Slot& slot) { return slot.group != 0 || slot.phases.size() > 1; });
+    }
+
+    /// As fuse orders them (pack.hpp): in their order, or the long ones first, or whoever is free takes the longest
+    /// that can begin; whichever ends first.
+    void pack() {
+        std::ranges::stable_sort(tiles_, {}, [&](const Tile& tile) { return ready(tile); });
+        std::vector<Tile> queues[2];  // wide, narrow
+        for (const Tile& tile : tiles_) queues[tile.narrow ? 1 : 0].push_back(tile);
+        std::vector<Tile> long_first = queues[0];
+        std::ranges::copy(queues[1], std::back_inserter(long_first));
+        std::vector<Tile> packed;
+        std::size_t next[2] = {0, 0};
+        Free free(programs_);
+        while (packed.size() < tiles_.size()) {
+            const bool narrow =
+                next[0] == queues[0].size() ||
+                (next[1] < queues[1].size() && ready(queues[0][next[0]]) > free.soonest() &&
+                 ready(queues[1][next[1]]) < ready(queues[0][next[0]]));
+            packed.push_back(queues[narrow ? 1 : 0][next[narrow ? 1 : 0]++]);
+            take(free, packed.back());
+        }
+        double soonest = end_of(tiles_);
+        for (std::vector<Tile>* order : {&long_first, &packed}) {
+            if (const double end = end_of(*order); end < soonest) {
+                soonest = end;
+                tiles_ = *order;
+            }
+        }
+    }
+    [[nodiscard]] double end_of(const std::vector<Tile>& order) const {
+        Free free(programs_);
+        double end = 0;
+        for (const Tile& tile : order) end = std::max(end, take(free, tile));
+        return end;
+    }
+
     static bool alike(const Slot& a, const Slot& b) {
         return a.group == b.group && std::ranges::equal(a.phases, b.phases, {}, &Phase::ready, &Phase::ready);
     }
