@@ -219,6 +219,14 @@ private:
             slot.loads = moving ? loaded_bytes(node, stage, tile) : 0;
             slot.stores = stores.empty() ? 0 : stores[tile];
         }
+        // A tile that finds all of it there takes no less (nested loops, refilled pipelines).
+        std::size_t most = 1;
+        for (const Slot& slot : slots) most = std::max(most, slot.phases.size());
+        for (Slot& slot : slots) {
+            const double more = static_cast<double>(most - slot.phases.size()) * of.phase_us;
+            slot.us += more;
+            slot.narrow_us += more;
+        }
         const StagePrograms programs{
             .count = of.programs,
             .begin = begin,
