@@ -45,6 +45,7 @@ std::span<const FigureRow> machine_figures() {
         FigureRow{"store_us", kUs, "what stores at peers take beside their bytes", &R::store_us},
         FigureRow{"read_gbps", kGb, "a sum that reads at a peer whose sum reads here", &R::read_gbps},
         FigureRow{"part_us", kUs, "each further part of what is summed beside the product", &R::part_us},
+        FigureRow{"pulled_slow_gbps", kGb, "what kernels read at peers to sum it, over what they slow the product down by", &R::pulled_slow_gbps},
         FigureRow{"sent_us", kUs, "what is sent and summed by nobody, from its last tile on, beside its transfer", &R::sent_us},
         FigureRow{"copied_part_us", kUs, "each further part of what a product makes that is copied", &R::copied_part_us},
         FigureRow{"copies_us", kUs, "copies by the copy engine before a product until the first leaves, besides what one takes alone", &R::copies_us},

@@ -150,8 +150,9 @@ double CallOps::stolen_us() const {
     for (NodeId op = graph_.first_op[0]; op < graph_.first_op[1]; ++op) {
         if (!is_sum(op) || graph_.carrier(op) == Carrier::programs || sums_wait(op)) continue;
         const bool by_engine = fuse::is_engine(backend_of(op));
-        if (read_by_sum(op) > 0)  // a kernel takes multiprocessors, too
-            last = by_engine ? rates_.part_us : 2 * rates_.part_us;
+        const double read = read_by_sum(op);
+        if (read > 0)  // a kernel takes multiprocessors, too
+            last = rates_.part_us + (by_engine ? 0 : over(read, rates_.pulled_slow_gbps));
         else
             last = by_engine ? 0 : over(stored_by_sum_[at(op)], rates_.store_gbps);
         us += last;

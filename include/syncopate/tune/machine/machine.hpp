@@ -74,6 +74,7 @@ struct Rates : fuse::Costs {
     double store_us = 0;
     double read_gbps = 0;
     double part_us = 0;
+    double pulled_slow_gbps = 0;
     double sent_us = 0;
     double copied_part_us = 0;
     double copies_us = 0;
