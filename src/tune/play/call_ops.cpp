@@ -235,6 +235,13 @@ bool CallOps::crosses(NodeId op) const {
     return plan_.ranks.size() >= 3 && !fuse::is_engine(backend_of(op)) && of_sum(op);
 }
 
+double CallOps::crossing_us(NodeId op) const {
+    const double us = over(bytes_[at(op)], rates_.crossing_gbps);
+    if (!sums_last_ || links_.links.empty()) return us;
+    // Those of sums that begin together go round the ranks in step: they meet half of the time.
+    return us / 2 + over(bytes_[at(op)], links_.links.front().gbps) / 2;
+}
+
 bool CallOps::of_sum(NodeId op) const {
     return std::ranges::any_of(graph_.in[at(op)], [&](const Edge& edge) {
         return edge.lag == 0 && graph_.is_op(edge.from) && graph_[edge.from].kind == Node::Kind::sum;

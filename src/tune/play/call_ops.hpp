@@ -62,6 +62,8 @@ public:
     [[nodiscard]] std::int32_t line_of(fuse::NodeId op) const;
     /// A copy of what a rank has summed, on three and more ranks: they meet each other.
     [[nodiscard]] bool crosses(fuse::NodeId op) const;
+    /// µs of its bytes.
+    [[nodiscard]] double crossing_us(fuse::NodeId op) const;
 
 private:
     /// What a sum beside the tiles has made.

@@ -158,8 +158,7 @@ private:
                 // Its receive takes the time of both.
                 if (ops_.op_of(op).kind == plan::OpKind::local) timing.lasts_us = 0;
             } else if (ops_.crosses(op)) {
-                timing.lasts_us =
-                    ops_.links().copy_engine.push_us + over(ops_.bytes(op), rates_.crossing_gbps);
+                timing.lasts_us = ops_.links().copy_engine.push_us + ops_.crossing_us(op);
             }
         }
         const Result<plan::Simulation> simulation =
