@@ -144,8 +144,8 @@ private:
     /// Figures that machine files had, and nobody reads any more.
     static bool is_retired(std::string_view name) {
         static constexpr std::array<std::string_view, 10> kRetired{
-            "gluon_beside_sums", "gluon_phase_us",   "last_us",   "mixed_narrow", "poll_us",
-            "pulled_last_gbps",  "pulled_slow_gbps", "pulled_us", "read_us",      "stored_contended"};
+            "engine_sum_ldst", "engine_us",        "gluon_beside_sums", "last_us", "mixed_narrow",
+            "poll_us",         "pulled_last_gbps", "pulled_us",         "read_us", "stored_contended"};
         return std::ranges::find(kRetired, name) != kRetired.end();
     }
 

@@ -177,7 +177,8 @@ double CallOps::store_gbps(std::size_t rank) const {
     const double gbps = rates_.tile_store_gbps.at(out / fuse::kMib);
     double beside = 0, last = 0;
     for (NodeId op = graph_.first_op[rank]; op < graph_.first_op[rank + 1] && !sums_last_; ++op) {
-        if (graph_.carrier(op) != Carrier::own || op_of(op).kind != plan::OpKind::push || !of_sum(op)) continue;
+        if (graph_.carrier(op) != Carrier::own || op_of(op).kind != plan::OpKind::push || !of_sum(op))
+            continue;
         last = bytes_[at(op)];
         beside += last;
     }
@@ -196,9 +197,8 @@ double CallOps::sum_us(NodeId op) const {
     const Backend by = backend_of(op);
     if (fuse::is_engine(by)) {
         const bool follows = in_one_round_ && op != first_sum_[at(graph_[op].rank)];
-        return (follows ? 0 : rates_.part_us) +
-               over(reads > 0 ? reads + stores : all + stores,
-                    rates_.engine_sums(by, strategy_.engine_blocks.value_or(0)));
+        return (follows ? 0 : rates_.part_us) + over(reads > 0 ? reads + stores : all + stores,
+                                                     rates_.engine_sums(strategy_.engine_blocks.value_or(0)));
     }
     if (graph_.carrier(op) == Carrier::programs) return over(all, rates_.kernel_sums_gbps);
     const double begins = begins_us(op);

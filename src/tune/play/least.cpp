@@ -87,10 +87,9 @@ private:
         if (strategy_.pull) {
             const double us = by_engine() ? rates_.part_us : rates_.sum_us;
             const double end = by_engine() ? rates_.sent_us : 0;
-            const double gbps =
-                by_engine()  ? rates_.engine_sums(strategy_.backend, strategy_.engine_blocks.value_or(0))
-                : everywhere ? std::max(rates_.read_gbps, rates_.store_gbps)
-                             : rates_.read_gbps;
+            const double gbps = by_engine()  ? rates_.engine_sums(strategy_.engine_blocks.value_or(0))
+                                : everywhere ? std::max(rates_.read_gbps, rates_.store_gbps)
+                                             : rates_.read_gbps;
             const double moved = over(bytes_ * (everywhere ? 2 : 1), gbps);
             return std::max(alone + us + moved / parts() / 2, first + us + moved) + end;
         }

@@ -138,10 +138,9 @@ private:
         std::size_t next[2] = {0, 0};
         Free free(programs_);
         while (packed.size() < tiles_.size()) {
-            const bool narrow =
-                next[0] == queues[0].size() ||
-                (next[1] < queues[1].size() && ready(queues[0][next[0]]) > free.soonest() &&
-                 ready(queues[1][next[1]]) < ready(queues[0][next[0]]));
+            const bool narrow = next[0] == queues[0].size() ||
+                                (next[1] < queues[1].size() && ready(queues[0][next[0]]) > free.soonest() &&
+                                 ready(queues[1][next[1]]) < ready(queues[0][next[0]]));
             packed.push_back(queues[narrow ? 1 : 0][next[narrow ? 1 : 0]++]);
             take(free, packed.back());
         }

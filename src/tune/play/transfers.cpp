@@ -46,7 +46,6 @@ plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strat
     if (fuse::is_engine(strategy.backend)) {
         links.sm.blocks = 0;
         links.sm.lanes = kEngineLanes;
-        links.start_us += machine.rates.engine_us;
         links.sm.gbps = machine.rates.engine_gbps.at(strategy.engine_blocks.value_or(0));
         // Fewer blocks than were measured.
         const double blocks = strategy.engine_blocks.value_or(0) * links.sm.gbps_per_block;

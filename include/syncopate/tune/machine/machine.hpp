@@ -78,10 +78,8 @@ struct Rates : fuse::Costs {
     double sent_us = 0;
     double copied_part_us = 0;
     double copies_us = 0;
-    double engine_us = 0;
     double engine_walk_us = 0;
     double engine_ldst = 0;
-    double engine_sum_ldst = 0;
     double crossing_gbps = 0;
     double gluon_tflops = 0;
     double gluon_narrow = 0;
@@ -108,7 +106,7 @@ struct Rates : fuse::Costs {
     Curve library_exchange_us;
 
     /// GB/s of sums by so many blocks of the chunk engine.
-    [[nodiscard]] double engine_sums(plan::Backend by, std::int32_t blocks) const;
+    [[nodiscard]] double engine_sums(std::int32_t blocks) const;
     bool operator==(const Rates&) const = default;
 };
 
