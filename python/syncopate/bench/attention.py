@@ -243,7 +243,7 @@ def rows_of(case: AttentionCase, peers: list[Any], options: argparse.Namespace) 
     def graphed(kind: str, gluon: bool = False) -> Callable[[int], Any]:
         call = ours(case, kind, gluon)
         graph = capture(lambda: call(0))
-        return lambda _: (graph.replay(), call)
+        return lambda _: graph.replay()
 
     eager = ours(case, "auto")
     graph = capture(lambda: eager(0))

@@ -163,13 +163,12 @@ class Case:
         return ()
 
     def graphs(self, call: Callable[[int], object]) -> Callable[[int], object]:
-        """The same calls as CUDA graphs, of `in_a_row` calls each. They keep `call` and with it the memory that the graphs use: a
-        graph does not."""
+        """The same calls as CUDA graphs, of `in_a_row` calls each."""
         if self.in_a_row > 1:
-            row = (capture(lambda: [call(i) for i in range(self.in_a_row)]), call)
-            return lambda _: row[0].replay()
-        captured = Rotating((capture(lambda i=i: call(i)), call) for i in range(self.count))
-        return lambda i: captured(i)[0].replay()
+            row = capture(lambda: [call(i) for i in range(self.in_a_row)])
+            return lambda _: row.replay()
+        captured = Rotating(capture(lambda i=i: call(i)) for i in range(self.count))
+        return lambda i: captured(i).replay()
 
     def expect(
         self, name: str, call: Callable[[int], torch.Tensor], right: Sequence[torch.Tensor] = ()

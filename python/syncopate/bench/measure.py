@@ -55,9 +55,7 @@ def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> d
         return _measure_on_host(candidates, rounds)
     token = torch.zeros(1, device="cuda")
     for candidate in candidates:
-        for i in range(warmup):
-            candidate.call(i)
-        torch.cuda.synchronize()
+        _warm_up(candidate, warmup)
     dist.barrier()
     events: dict[tuple[str, str], list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {}
     calls = {candidate.name: candidate.calls for candidate in candidates}
@@ -87,6 +85,16 @@ def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> d
     return result
 
 
+def _warm_up(candidate: Candidate, calls: int) -> None:
+    """An error names the candidate: after a fault of the device every later call fails, whosever it is."""
+    try:
+        for i in range(calls):
+            candidate.call(i)
+        torch.cuda.synchronize()
+    except Exception as error:
+        raise RuntimeError(f"{candidate.name}: {type(error).__name__}: {error}") from error
+
+
 def _measure_on_host(candidates: list[Candidate], rounds: int) -> dict[str, dict[str, float]]:
     times: dict[str, list[float]] = {}
     for turn in range(rounds):
@@ -109,7 +117,7 @@ class _Again:
 
 
 def capture(call: Callable[[], object]) -> torch.cuda.CUDAGraph | _Again:
-    """A CUDA graph of one call, warmed up on a side stream as capture demands."""
+    """A CUDA graph of one call, warmed up on a side stream as capture demands. It keeps `call`, whose tensors its replays read."""
     if not torch.cuda.is_available():
         return _Again(call)
     side = torch.cuda.Stream()
@@ -122,4 +130,5 @@ def capture(call: Callable[[], object]) -> torch.cuda.CUDAGraph | _Again:
     # thread_local: NCCL's watchdog thread may query its events meanwhile.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         call()
+    graph.call = call  # without it the allocator would hand that memory on
     return graph

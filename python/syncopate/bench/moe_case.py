@@ -67,9 +67,8 @@ class MoeCase:
         return call
 
     def graphs(self, call: Callable[[int], object]) -> Callable[[int], object]:
-        """They keep `call`, and with it the memory that the graphs use."""
-        captured = Rotating((capture(lambda i=i: call(i)), call) for i in range(self.count))
-        return lambda i: captured(i)[0].replay()
+        captured = Rotating(capture(lambda i=i: call(i)) for i in range(self.count))
+        return lambda i: captured(i).replay()
 
     def error(self, call: Callable[[int], torch.Tensor]) -> float:
         """Of the operator that was made last. Raises ValueError where more rows than a bound came."""
