@@ -147,7 +147,9 @@ def moe(
     operands = (x, topk_ids, topk_weights, w1, w2)
     if own:
         refuse_gradients("sy.ops.moe with products of yours", "sy.ops.moe", given, list(given.values()))
-    if names := wanted(given):
+    names = [] if own else wanted(given)
+    # torch.compile takes the op as it is, and can look into nothing else of a call.
+    if names or (not own and torch.compiler.is_compiling() and members.process_group is not None):
         return recorded(
             "moe",
             members,

@@ -1,9 +1,10 @@
-"""A mixture of experts in torch.compile's and CUDA's graphs: torchrun --nproc-per-node 2 tests/gpu/check_moe_compiled.py
-[SECTION …]. See SECTIONS at the end."""
+"""A mixture of experts in torch.compile's and CUDA's graphs, and what a call asks of the host: torchrun --nproc-per-node 2
+tests/gpu/check_moe_graphs.py [SECTION …]. See SECTIONS at the end."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,10 +62,15 @@ def compiled() -> None:
         for call in range(6):
             given = leaves_of(layer, call)
             right = gradients(model, model, given, grad)
-            for one, of, what in zip(gradients(made, model, given, grad), right, ("y", "x", "weights", "w1", "w2"), strict=True):
+            for one, of, what in zip(
+                gradients(made, model, given, grad), right, ("y", "x", "weights", "w1", "w2"), strict=True
+            ):
                 expect(torch.equal(one, of), f"compiled, {way}, call {call}: {what} differs")
             with torch.no_grad():
-                expect(torch.equal(made(*given), right[0]), f"compiled, {way}, call {call}, without gradients: y differs")
+                expect(
+                    torch.equal(made(*given), right[0]),
+                    f"compiled, {way}, call {call}, without gradients: y differs",
+                )
         torch._dynamo.reset()
     sy.close()
 
@@ -94,13 +100,43 @@ def captured() -> None:
             graph.replay()
             torch.cuda.synchronize()
             right = gradients(model, model, other, grad)
-            wrong = [at for at, (one, of) in enumerate(zip(made, right, strict=True)) if not torch.equal(one, of)]
+            wrong = [
+                at for at, (one, of) in enumerate(zip(made, right, strict=True)) if not torch.equal(one, of)
+            ]
             expect(not wrong, f"{what}, captured, replayed with routing {routing}: {wrong} differ")
         del graph, made
     sy.close()
 
 
-SECTIONS = {"compiled": compiled, "captured": captured}
+def unread() -> None:
+    """1,000 calls, of which CUPTI sees all copies to the host and all waits of it, whoever asks the driver for them."""
+    layer = Layer(*SHAPE, torch.bfloat16)
+    calls = [layer.of_rank(layer.x(call), layer.ids(call, KINDS[call % 3])) for call in range(6)]
+    ops.moe(*calls[0], activation="relu")
+    torch.cuda.synchronize()
+    dist.barrier()
+    config = torch.profiler._ExperimentalConfig(enable_cuda_sync_events=True)
+    with torch.profiler.profile(experimental_config=config) as profile:
+        for turn in range(1000):
+            ops.moe(*calls[turn % 6], activation="relu")
+    counts = Counter(event.name for event in profile.events())
+    kernels = sum(count for name, count in counts.items() if name.startswith("moe_"))
+    copies = sum(count for name, count in counts.items() if "DtoH" in name)
+    waits = {
+        name: count
+        for name, count in counts.items()
+        if name.endswith(" Sync") or name.endswith("Synchronize")
+    }
+    expect(kernels >= 6000, f"CUPTI sees {kernels} kernels of 1,000 calls: {counts.most_common(5)}")
+    expect(copies == 0, f"{copies} copies to the host in 1,000 calls")
+    # Those of the profiler itself, when it ends.
+    expect(sum(waits.values()) < 20, f"the host waits in 1,000 calls: {waits}")
+    if rank() == 0:
+        print(f"1,000 calls: {kernels} kernels, {copies} copies to the host, waits {waits}", flush=True)
+    sy.close()
+
+
+SECTIONS = {"compiled": compiled, "captured": captured, "unread": unread}
 
 if __name__ == "__main__":
     sys.exit(run(SECTIONS))
