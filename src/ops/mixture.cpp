@@ -53,13 +53,11 @@ std::string dtype_objection(const Problem& problem, const MixtureSizes& of) {
     if (!part.empty() && part != "whole")
         return fmt::format("moe: part={} is of bf16, fp16 and fp32; of fp8e4m3 there is the whole", part);
     if (problem.scales == Scales::none) return "moe: products of fp8e4m3 take scales=row or scales=block";
-    if (of.is_tensor_parallel)
-        return "moe: tensor parallel experts take bf16, fp16 and fp32; fp8e4m3 are expert parallel ones";
     if (of.by_block && of.inner % kScaled != 0)
         return fmt::format(
-            "moe: F={} is no multiple of {}, so that a block of scales of w1 has columns of both "
+            "moe: F={}{} is no multiple of {}, so that a block of scales of w1 has columns of both "
             "of its halves: use scales=row",
-            of.inner, kScaled);
+            of.inner, of.is_tensor_parallel ? " of a rank" : "", kScaled);
     return {};
 }
 
@@ -232,6 +230,12 @@ kernel::stated::Statement Mixture::stage(const char* kernel, std::vector<std::st
     made.parameters = std::move(tensors);
     made.parameters.insert(made.parameters.end(), {"sy_schedule", "sy_control"});
     return made;
+}
+
+void Mixture::with(Statement& stage, std::vector<kernel::stated::Access>& accesses, const char* param,
+                   const std::vector<std::string>& ranges) {
+    stage.parameters.insert(stage.parameters.begin(), param);
+    accesses.push_back({param, ranges});
 }
 
 kernel::stated::Statement Mixture::grouped(const char* kernel, std::vector<std::string> tensors,

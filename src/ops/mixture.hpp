@@ -94,6 +94,10 @@ protected:
     Outline finished();
 
     static Statement stage(const char* kernel, std::vector<std::string> tensors);
+    /// One tensor more.
+    static void with(Statement& stage, std::vector<kernel::stated::Access>& accesses, const char* param,
+                     const std::vector<std::string>& ranges);
+    [[nodiscard]] bool is_scaled() const { return problem_.scales != Scales::none; }
     /// Experts of all ranks: a rank runs its own, as the plan says who makes what.
     static Statement grouped(const char* kernel, std::vector<std::string> tensors, const char* columns);
     static Statement counting();

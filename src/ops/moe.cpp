@@ -46,8 +46,6 @@ private:
         return {rank * of_.own, (rank + 1) * of_.own};
     }
 
-    [[nodiscard]] bool is_scaled() const { return problem_.scales != Scales::none; }
-
     /// What the caller may read until the next call.
     void keep() {
         for (std::int64_t rank = 0; rank < of_.ranks; ++rank) {
@@ -150,13 +148,6 @@ private:
         combine.writes = {{"done_ptr", {"s", "b"}}};
         made.push_back(std::move(combine));
         return made;
-    }
-
-    /// One tensor more.
-    static void with(Statement& stage, std::vector<kernel::stated::Access>& accesses, const char* param,
-                     const std::vector<std::string>& ranges) {
-        stage.parameters.insert(stage.parameters.begin(), param);
-        accesses.push_back({param, ranges});
     }
 
     std::int32_t x_ = -1;

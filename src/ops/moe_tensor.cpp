@@ -14,6 +14,8 @@
 //
 // `part`: "dispatch" ends with `spread`; "combine" begins with rows that lie so, and takes what they make of the
 // weights of the routes along ("dots"); "kept" is all of it, and leaves what a backward pass needs.
+//
+// Tokens of fp8 bring their scales with them, as rows of moe.cpp's do.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -71,9 +73,13 @@ private:
         tokens_ = add("tokens", {of_.ranks, of_.tokens, of_.hidden}, problem_.dtype);
         words_ = add("routes", {of_.ranks, of_.tokens, kRouteWords * of_.topk}, plan::DType::int32);
         const Interval of_token{0, kRouteWords * of_.topk};
+        const Interval scales{0, of_.x_scales()};
+        if (is_scaled())
+            token_scale_ = add("token_scale", {of_.ranks, of_.tokens, of_.x_scales()}, plan::DType::fp32);
         for (std::int64_t rank = 0; rank < of_.ranks; ++rank) {
             hold(plan_.produced, rank, tokens_, {one(rank), {0, of_.tokens}, columns()});
             hold(plan_.produced, rank, words_, {one(rank), {0, of_.tokens}, of_token});
+            if (is_scaled()) hold(plan_.produced, rank, token_scale_, {one(rank), {0, of_.tokens}, scales});
         }
         const std::int64_t each = MixtureSizes::blocks(blocks_, kPieces) * block_;
         each_peer([&](std::int64_t rank, std::int64_t peer) {
@@ -81,6 +87,7 @@ private:
                 const Interval piece{begin, std::min(begin + each, of_.tokens)};
                 push(rank, peer, tokens_, {one(rank), piece, columns()});
                 push(rank, peer, words_, {one(rank), piece, of_token});
+                if (is_scaled()) push(rank, peer, token_scale_, {one(rank), piece, scales});
             }
         });
     }
@@ -89,9 +96,13 @@ private:
     void add_spread() {
         x_ = add_routed("X", {of_.hidden}, problem_.dtype, of_.rows(), of_.bound);
         origin_ = add_routed("origin", {}, plan::DType::int32, of_.rows(), of_.bound);
+        std::int32_t x_scale = -1;
+        if (is_scaled())
+            x_scale = add_routed("x_scale", {of_.x_scales()}, plan::DType::fp32, of_.rows(), of_.bound);
         for (std::int64_t rank = 0; rank < of_.ranks; ++rank) {
             hold(plan_.produced, rank, x_, {ranks(), experts(), columns()});
             hold(plan_.produced, rank, origin_, {ranks(), experts()});
+            if (is_scaled()) hold(plan_.produced, rank, x_scale, {ranks(), experts(), {0, of_.x_scales()}});
         }
     }
 
@@ -105,13 +116,17 @@ private:
     void add_inner() {
         const std::int32_t inner = add_routed("A", {of_.inner}, problem_.dtype, of_.rows(), of_.bound);
         make_part(inner, {ranks(), experts(), {0, of_.inner}});
+        if (!is_scaled()) return;
+        const std::int32_t scale =
+            add_routed("a_scale", {of_.a_scales()}, plan::DType::fp32, of_.rows(), of_.bound);
+        make_part(scale, {ranks(), experts(), {0, of_.a_scales()}});
     }
 
     /// Of each rank's tokens what this one makes, and what all ranks make of its own.
     void add_sums() {
-        const std::int32_t rows = add("Y", {of_.ranks, routes_, of_.hidden}, problem_.dtype);
+        const std::int32_t rows = add("Y", {of_.ranks, routes_, of_.hidden}, problem_.out);
         make_part(rows, {ranks(), {0, routes_}, columns()});
-        add_summand("P", of_.hidden, problem_.dtype);
+        add_summand("P", of_.hidden, problem_.out);
         if (part_ == "combine") add_summand("dots", of_.topk, plan::DType::fp32);
         add_done(blocks_);
     }
@@ -146,6 +161,10 @@ private:
             gather.tiles = {{"s", "R"}, {"b", "TILES"}};
             gather.writes = {{"tokens_ptr", block}, {"routes_ptr", block}};
             gather.sends = {"tokens_ptr", "routes_ptr"};
+            if (is_scaled()) {
+                with(gather, gather.writes, "token_scale_ptr", block);
+                gather.sends.emplace_back("token_scale_ptr");
+            }
             made.push_back(std::move(gather));
         }
         Statement layout = stage("moe_tensor_layout", {"counts_ptr"});
@@ -157,6 +176,10 @@ private:
             spread.tiles = {{"s", "R"}, {"b", "TILES"}};
             spread.reads = {{"tokens_ptr", block}, {"routes_ptr", block}};
             spread.writes = {{"x_ptr", {"s", ":", ":"}}, {"origin_ptr", {"s", ":"}}};
+            if (is_scaled()) {
+                with(spread, spread.reads, "token_scale_ptr", block);
+                with(spread, spread.writes, "x_scale_ptr", {"s", ":", ":"});
+            }
             made.push_back(std::move(spread));
         }
         if (part_ == "dispatch") return made;
@@ -164,11 +187,16 @@ private:
             Statement up = grouped("moe_up", {"x_ptr", "a_ptr"}, "UP");
             up.reads = {{"x_ptr", group}};
             up.writes = {{"a_ptr", group}};
+            if (is_scaled()) {
+                with(up, up.reads, "x_scale_ptr", group);
+                with(up, up.writes, "a_scale_ptr", group);
+            }
             made.push_back(std::move(up));
         }
         Statement down = combines ? grouped("moe_return", {"y_ptr"}, "1")
                                   : grouped("moe_down", {"a_ptr", "origin_ptr", "y_ptr"}, "DOWN");
         if (!combines) down.reads = {{"a_ptr", group}, {"origin_ptr", {":", "e"}}};
+        if (!combines && is_scaled()) with(down, down.reads, "a_scale_ptr", group);
         down.writes = {{"y_ptr", everything}};
         made.push_back(std::move(down));
         Statement sum = stage("moe_sum", {"y_ptr", "p_ptr"});
@@ -197,6 +225,7 @@ private:
     std::int64_t blocks_;  ///< tiles of a rank's tokens
     std::int32_t tokens_ = -1;
     std::int32_t words_ = -1;
+    std::int32_t token_scale_ = -1;
     std::int32_t x_ = -1;
     std::int32_t origin_ = -1;
 };

@@ -50,16 +50,17 @@ TEST(Moe, ItsPlanHasNoFindings) {
                 EXPECT_EQ(*plan::from_json(plan::to_json(made->plan)), made->plan);
             }
         }
-        for (const char* scales : {"row", "block"}) {
-            const auto made = outline(
-                problem_of(fmt::format("moe:T=64,E=8,topk=2,H=320,F=256,dtype=fp8e4m3,scales={},ranks={}",
-                                       scales, ranks)),
-                tiled_for_fp8());
+        for (const std::string how : {"row,parallel=expert", "block,parallel=expert", "row,parallel=tensor",
+                                      "block,parallel=tensor"}) {
+            const auto made =
+                outline(problem_of(fmt::format(
+                            "moe:T=64,E=8,topk=2,H=320,F=1024,dtype=fp8e4m3,scales={},ranks={}", how, ranks)),
+                        tiled_for_fp8());
             ASSERT_TRUE(made) << made.error().to_string();
-            EXPECT_TRUE(plan::check(made->plan).empty()) << scales;
+            EXPECT_TRUE(plan::check(made->plan).empty()) << how;
             const plan::Tensor& factors =
                 made->plan.tensors[static_cast<std::size_t>(*made->plan.find_tensor("x_scale"))];
-            EXPECT_EQ(factors.memory_shape()[1], std::string(scales) == "row" ? 1 : 3);
+            EXPECT_EQ(factors.memory_shape()[1], how.starts_with("row") ? 1 : 3);
         }
     }
 }
@@ -167,7 +168,9 @@ TEST(Moe, WhatCannotBeIsRefused) {
     EXPECT_EQ(refusal(fp8 + ",scales=row,ranks=2"), "none");
     EXPECT_NE(refusal(fp8 + ",scales=block,ranks=2").find("F=200 is no multiple of 128"), std::string::npos);
     EXPECT_NE(refusal(fp8 + ",scales=row,part=kept,ranks=2").find("part=kept is of bf16"), std::string::npos);
-    EXPECT_NE(refusal(fp8 + ",scales=row,parallel=tensor,ranks=2").find("expert parallel ones"),
+    EXPECT_EQ(refusal(fp8 + ",scales=row,parallel=tensor,ranks=2"), "none");
+    EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,F=128,dtype=fp8e4m3,scales=block,parallel=tensor,ranks=2")
+                  .find("F=64 of a rank is no multiple of 128"),
               std::string::npos);
     EXPECT_NE(refusal(fp8 + ",scales=row,out=fp32,ranks=2").find("bf16 or fp16"), std::string::npos);
     EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,F=16,scales=row,ranks=2").find("only fp8e4m3"),

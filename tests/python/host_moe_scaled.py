@@ -17,7 +17,7 @@ from syncopate import ops
 from syncopate.host import interpreter
 from syncopate.kernels.moe_scaled import _rounded
 from syncopate.ops import ScaledMoe
-from syncopate.ops.mixture_scaled import shapes_of
+from syncopate.ops.mixture_scaled import ScaledTensorMoe, own_scales, own_weights, shapes_of
 
 FP8 = torch.float8_e4m3fn
 T, K, H, F = 5, 2, 160, 256  # a block of scales that is not whole
@@ -67,6 +67,13 @@ class Layer:
         w1, w2 = (w[mine].transpose(1, 2) for w in (self.w1, self.w2))
         given = self.x[rank], self.ids[rank].contiguous(), self.weights[rank].contiguous(), w1, w2
         return given, (self.sx[rank], self.s1[mine], self.s2[mine])
+
+    def columns_of(self, rank):
+        """As `of`, of tensor parallel experts."""
+        place = "tensor", rank, self.size
+        w1, w2 = own_weights(*place, self.w1.transpose(1, 2), self.w2.transpose(1, 2))
+        given = self.x[rank], self.ids[rank].contiguous(), self.weights[rank].contiguous(), w1, w2
+        return given, (self.sx[rank], *own_scales(*place, self.s1, self.s2))
 
     def right(self, rank):
         rows = 1 if self.kind == "row" else 128
@@ -121,6 +128,47 @@ def check_kinds(rank, size, group):
     given, scales = layer.of(rank)
     close(ops.moe(*given, group, scales=scales), layer.right(rank), "few columns")
     sy.close(group)
+
+
+def check_tensor(rank, size, group):
+    """Tensor parallel experts: each rank rounds what its own columns make, in blocks of them."""
+
+    class Streamed(ScaledTensorMoe):
+        def _has_tma(self):
+            return True
+
+    for kind in ("row", "block"):
+        for own, extents in ((2, (T, K, H, 128 * size)), (1, (19, 1, 144, 128 * size))):
+            layer = Layer(size, own, kind, extents)
+            given, scales = layer.columns_of(rank)
+            y = ops.moe(*given, group, parallel="tensor", scales=scales)
+            expect(y.dtype == torch.bfloat16, f"y is of {y.dtype}")
+            close(y, layer.right(rank), f"tensor parallel, {kind}, {extents}")
+            again = ops.moe(*given, group, parallel="tensor", scales=scales)
+            expect(torch.equal(again, y), f"tensor parallel, {kind}, {extents}: other bits")
+            shape = (extents[0], layer.experts, extents[1], *extents[2:], FP8)
+            op = Streamed(*shape, group, scales=kind, out_dtype=torch.float16, tiling=FEW)
+            op.heap["X"].view(torch.uint8).fill_(127)  # NaN
+            op.heap["A"].view(torch.uint8).fill_(127)
+            op.heap["x_scale"].fill_(float("nan"))
+            y, _, _ = op.run(*given, scales)
+            close(y, layer.right(rank), f"tensor parallel, by descriptors {kind}, {extents}")
+            told = ScaledTensorMoe.bytes_ahead(*shape, size, scales=kind, device="host", tiling=FEW)
+            expect(op.held_bytes() == told, f"{op.held_bytes()} bytes, told {told}")
+            op.close()
+        sy.close(group)
+    # A rank's columns end in the middle of a block of what the whole makes.
+    layer = Layer(size, 1, "row", (T, 1, H, 72 * size))
+    given, scales = layer.columns_of(rank)
+    y = ops.moe(*given, group, parallel="tensor", scales=scales)
+    close(y, layer.right(rank), "tensor parallel, few columns", room=0.03)
+    sy.close(group)
+    if size > 1:
+        try:
+            ScaledTensorMoe(T, 2, 1, H, 128, FP8, group, scales="block")
+            raise RuntimeError("not refused: a block with columns of both halves")
+        except (ValueError, sy.UsageError) as error:
+            expect("of a rank is no multiple of 128" in str(error), str(error))
 
 
 def check_tiles(rank, size, group):
@@ -185,7 +233,6 @@ def check_refused(rank, size, group):
             {"scales": scales, "out_dtype": torch.float32},
             "expected out bf16 or fp16",
         ),
-        ((x, ids, weights, w1, w2), {"scales": scales, "parallel": "tensor"}, "scales: "),
         ((x.half(), ids, weights, w1, w2), {"scales": scales}, "scales and out_dtype are of x in"),
     ):
         try:
@@ -219,6 +266,7 @@ def work(place):
     check_rounding()
     check_tiles(place.rank, place.size, group)
     check_kinds(place.rank, place.size, group)
+    check_tensor(place.rank, place.size, group)
     check_refused(place.rank, place.size, group)
 
 

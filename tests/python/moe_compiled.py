@@ -55,8 +55,9 @@ class Shape:
             "x_scale": torch.float32,
             "a_scale": torch.float32,
             "tokens": self.dtype,
+            "token_scale": torch.float32,
             "routes": torch.int32,
-            "P": self.dtype,
+            "P": self.out_dtype,
         }
         self.heap = {name: torch.empty(1, dtype=dtype, device="meta") for name, dtype in names.items()}
         self.heap |= {
@@ -87,6 +88,14 @@ class ByRowShape(Shape, mixture_scaled.ScaledMoe):
 
 
 class ByBlockShape(Shape, mixture_scaled.ScaledMoe):
+    scales = "block"
+
+
+class TensorByRowShape(Shape, mixture_scaled.ScaledTensorMoe):
+    scales = "row"
+
+
+class TensorByBlockShape(Shape, mixture_scaled.ScaledTensorMoe):
     scales = "block"
 
 
@@ -161,6 +170,7 @@ if __name__ == "__main__":
                 (TensorShape, "combine"),
             ]
             cases += [(ByRowShape, "whole"), (ByBlockShape, "whole")]
+            cases += [(TensorByRowShape, "whole"), (TensorByBlockShape, "whole")]
         for kind, part in cases:
             made = kind(
                 *map(int, extents), part, torch.float8_e4m3fn if kind.scales else getattr(torch, dtype)

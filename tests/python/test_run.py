@@ -113,8 +113,8 @@ def test_a_mixture_of_experts_runs_by_its_name_and_what_it_cannot_do_is_refused(
     answer = json.loads(syncopate("run", f"{spec},parallel=tensor", "--ranks", 2, "--check", "--json").stdout)
     assert answer["ok"] and all(0 < rank["error"] < 1e-5 for rank in answer["ranks"])
     of_fp8 = "moe:T=5,E=4,topk=2,H=144,F=128,dtype=fp8e4m3"
-    for scales in ("row", "block"):
-        answer = syncopate("run", f"{of_fp8},scales={scales}", "--ranks", 2, "--check", "--json")
+    for more in ("scales=row", "scales=block", "scales=row,parallel=tensor"):
+        answer = syncopate("run", f"{of_fp8},{more}", "--ranks", 2, "--check", "--json")
         assert all(0 < rank["error"] < 0.04 for rank in json.loads(answer.stdout)["ranks"])
     told = syncopate("run", of_fp8, "--ranks", 2, expect=2).stderr
     assert "products of fp8e4m3 take scales=row or scales=block" in told

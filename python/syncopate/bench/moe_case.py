@@ -35,7 +35,7 @@ class MoeCase:
         self._of_fp8 = {"scales": spec.scales, "out_dtype": spec.out} if spec.scales else {}
         data = (ScaledData if spec.scales else Data)(argparse.Namespace(
             out_dtype=spec.out, tokens=tokens, experts=experts, topk=topk, hidden=hidden, inner=inner,
-            scales=spec.scales, group=group, own_experts=experts // group.size,
+            scales=spec.scales, group=group, parallel=self.kind.parallel,
         ), SEED, self.device)  # fmt: skip
         whole = data.random(2, experts, hidden, 2 * inner), data.random(3, experts, inner, hidden)
         self._whole = whole if not spec.scales else None

@@ -127,7 +127,7 @@ class ScaledData(Data):
 
         made = torch.randn(*shape, generator=self.generator(number)) * shape[-2] ** -0.5
         values, scale = self._scaled(made.transpose(1, 2))
-        setattr(self, f"w{number - 1}", (values.to(self.device), scale.to(self.device)))
+        setattr(self, f"w{number - 1}", (values.contiguous().to(self.device), scale.to(self.device)))
         return self._whole(values, scale).transpose(1, 2).to(self.device)
 
     def call(self, index: int, rank: int) -> tuple[Any, Any, Any]:
@@ -136,12 +136,17 @@ class ScaledData(Data):
         return self.x, ids, weights
 
     def own(self, w1: Any, w2: Any) -> tuple[Any, Any]:
-        op = self.op
-        self.mine = slice(op.group.rank * op.own_experts, (op.group.rank + 1) * op.own_experts)
-        return tuple(values[self.mine].contiguous().transpose(1, 2) for values, _ in (self.w1, self.w2))
+        from ..ops.mixture_scaled import own_weights
+
+        return own_weights(*self._place(), *(values.transpose(1, 2) for values, _ in (self.w1, self.w2)))
 
     def scales_of_a_call(self) -> tuple[Any, ...]:
-        return ((self.scale_x, *(scale[self.mine].contiguous() for _, scale in (self.w1, self.w2))),)
+        from ..ops.mixture_scaled import own_scales
+
+        return ((self.scale_x, *own_scales(*self._place(), *(scale for _, scale in (self.w1, self.w2)))),)
+
+    def _place(self) -> tuple[str, int, int]:
+        return self.op.parallel, self.op.group.rank, self.op.group.size
 
     def exact(self, given: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         return self._whole(self.x, self.scale_x), *given[1:]

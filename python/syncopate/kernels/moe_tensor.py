@@ -1,7 +1,8 @@
 """Mixture of experts, tensor parallel: the kernels of ops/moe_tensor.cpp, beside those of moe.py that it shares.
 
 Of a route (a token's choice of one of its topk experts) three words travel with its token: its expert, how many routes of its
-rank before it name the same one, and the bits of its weight. A tile has BLOCK tokens, of LANES lanes.
+rank before it name the same one, and the bits of its weight. A tile has BLOCK tokens, of LANES lanes. A token of fp8 has SCALES
+factors with it (others: 0), of WIDE lanes.
 """
 
 import triton
@@ -21,9 +22,10 @@ def _tokens_of(tile, T: tl.constexpr, TILES: tl.constexpr, BLOCK: tl.constexpr, 
 
 @triton.jit
 def moe_gather(
-    given_ptr, ids_ptr, weights_ptr, position_ptr, tokens_ptr, routes_ptr, rank, stride, stride_numbers,
-    sy_schedule, sy_control, T: tl.constexpr, TOPK: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
-    TILES: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr, WEIGHTED: tl.constexpr,
+    given_ptr, given_scale_ptr, ids_ptr, weights_ptr, position_ptr, tokens_ptr, token_scale_ptr, routes_ptr, rank, stride,
+    stride_scales, stride_numbers, sy_schedule, sy_control, T: tl.constexpr, TOPK: tl.constexpr, H: tl.constexpr,
+    R: tl.constexpr, TILES: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr,
+    WEIGHTED: tl.constexpr, SCALES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """This rank's tokens [T, H] and the words of their routes, at all ranks."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
@@ -42,10 +44,23 @@ def moe_gather(
                 tl.store(at, expert, mask=there)
                 tl.store(at + 1, position, mask=there)
                 tl.store(at + 2, weight.to(tl.int32, bitcast=True), mask=there)
+        if SCALES:
+            factor = tl.arange(0, WIDE)[None, :]
+            has_one = there[:, None] & (factor < SCALES)
+            scale = tl.load(
+                given_scale_ptr + token.to(tl.int64)[:, None] * SCALES + factor, mask=has_one, other=0.0
+            )
+            for peer in range(R):
+                at = (
+                    _at_rank(token_scale_ptr, peer, rank, stride_scales)
+                    + row.to(tl.int64)[:, None] * SCALES
+                    + factor
+                )
+                tl.store(at, scale, mask=has_one)
         for begin in range(0, H, COLUMNS):
             column = begin + tl.arange(0, COLUMNS)[None, :]
             inside = there[:, None] & (column < H)
-            value = tl.load(given_ptr + token.to(tl.int64)[:, None] * H + column, mask=inside, other=0.0)
+            value = tl.load(given_ptr + token.to(tl.int64)[:, None] * H + column, mask=inside)
             for peer in range(R):
                 at = _at_rank(tokens_ptr, peer, rank, stride) + row.to(tl.int64)[:, None] * H + column
                 tl.store(at, value, mask=inside)
@@ -88,10 +103,19 @@ def moe_tensor_layout(
 
 
 @triton.jit
+def _row_of(words, begins_ptr, there, E: tl.constexpr):
+    """Of a route of each token its row among its expert's; whether it has one."""
+    expert = tl.load(words, mask=there, other=-1)
+    good = there & (expert >= 0) & (expert < E)
+    return tl.load(begins_ptr + expert, mask=good, other=0) + tl.load(words + 1, mask=good, other=0), good
+
+
+@triton.jit
 def moe_spread(
-    tokens_ptr, routes_ptr, begins_ptr, x_ptr, origin_ptr, sy_schedule, sy_control,
+    tokens_ptr, token_scale_ptr, routes_ptr, begins_ptr, x_ptr, x_scale_ptr, origin_ptr, sy_schedule, sy_control,
     T: tl.constexpr, TOPK: tl.constexpr, E: tl.constexpr, H: tl.constexpr,
     TILES: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr, WEIGHTED: tl.constexpr,
+    SCALES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """A row of each route of all ranks' tokens, where its expert's are, and beside it its number among all ranks' routes.
     WEIGHTED: times its weight."""
@@ -102,13 +126,10 @@ def moe_spread(
         for begin in range(0, H, COLUMNS):
             column = begin + tl.arange(0, COLUMNS)[None, :]
             at = tokens_ptr + (source * T + token).to(tl.int64)[:, None] * H + column
-            value = tl.load(at, mask=there[:, None] & (column < H), other=0.0)
+            value = tl.load(at, mask=there[:, None] & (column < H))
             for choice in range(TOPK):
                 words = routes_ptr + (route + choice) * 3
-                expert = tl.load(words, mask=there, other=-1)
-                good = there & (expert >= 0) & (expert < E)
-                row = tl.load(begins_ptr + source * E + expert, mask=good, other=0)
-                row += tl.load(words + 1, mask=good, other=0)
+                row, good = _row_of(words, begins_ptr + source * E, there, E)
                 tl.store(origin_ptr + row, route + choice, mask=good & (begin == 0))
                 made = value
                 if WEIGHTED:
@@ -116,6 +137,14 @@ def moe_spread(
                     made = (value.to(tl.float32) * weight[:, None]).to(x_ptr.dtype.element_ty)
                 at = x_ptr + row.to(tl.int64)[:, None] * H + column
                 tl.store(at, made, mask=good[:, None] & (column < H))
+        if SCALES:
+            factor = tl.arange(0, WIDE)[None, :]
+            at = token_scale_ptr + (source * T + token).to(tl.int64)[:, None] * SCALES + factor
+            scale = tl.load(at, mask=there[:, None] & (factor < SCALES), other=0.0)
+            for choice in range(TOPK):
+                row, good = _row_of(routes_ptr + (route + choice) * 3, begins_ptr + source * E, there, E)
+                at = x_scale_ptr + row.to(tl.int64)[:, None] * SCALES + factor
+                tl.store(at, scale, mask=good[:, None] & (factor < SCALES))
         sy_post(sy_schedule, sy_control, slot)
     sy_finish(sy_schedule, sy_control)
 

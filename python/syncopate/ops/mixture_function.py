@@ -18,7 +18,7 @@ from ..call.places import require_tensors
 from ..group import Group
 from .differentiable import recorded, refuse_gradients, wanted
 from .mixture import Handle, Moe
-from .mixture_scaled import ScaledMoe, kind_of_scales
+from .mixture_scaled import ScaledMoe, ScaledTensorMoe, kind_of_scales
 from .mixture_tensor import TensorMoe
 from .operator import members_of
 
@@ -27,6 +27,7 @@ MOST = 16  # set-ups that are kept
 
 #: What of the experts a rank has: whole ones, or columns of all.
 KINDS: dict[str, type[Moe]] = {kind.parallel: kind for kind in (Moe, TensorMoe)}
+SCALED_KINDS: dict[str, type[Moe]] = {kind.parallel: kind for kind in (ScaledMoe, ScaledTensorMoe)}
 
 
 _WEIGHTS = {
@@ -38,9 +39,7 @@ _WEIGHTS = {
 def kind_of(parallel: str, scaled: bool = False) -> type[Moe]:
     if parallel not in KINDS:
         raise ValueError(f"parallel: expected {' or '.join(map(repr, KINDS))}, got {parallel!r}")
-    if scaled and parallel != "expert":
-        raise ValueError(f"scales: experts of fp8 are expert parallel, got parallel={parallel!r}")
-    return ScaledMoe if scaled else KINDS[parallel]
+    return (SCALED_KINDS if scaled else KINDS)[parallel]
 
 
 def kept(
@@ -109,7 +108,7 @@ def moe(
     torch._scaled_grouped_mm takes). fp32 scales of x, w1 and w2: one for each row of x and column of w, [T], [E / ranks, 2 F] and
     [E / ranks, H]; or one for each 128 elements of a row of x, [T, cdiv(H, 128)], and each 128 x 128 of w, [E / ranks, 2 F / 128,
     cdiv(H, 128)] and [E / ranks, cdiv(H, 128), F / 128]. What the first product makes is fp8 too, with a scale for each 128 elements
-    of a row. Without gradients, and `parallel` "expert".
+    of a row. With `parallel` "tensor" all of E, and of F what a rank has. Without gradients.
 
     `products`: your own in the places of the two: @triton.jit functions f(a_ptr, w_ptr, expert, row, rows, n, K, N, BLOCK_M, BLOCK_N,
     BLOCK_K), of which each returns a tile [BLOCK_M, BLOCK_N]: the n-th columns, of N, for rows [row, row + rows) of a [., K], which
@@ -136,7 +135,7 @@ def moe(
     if is_fp8:
         refuse_gradients("sy.ops.moe of fp8", "sy.ops.moe of bf16", given, list(given.values()))
         of_fp8 = {
-            "scales": kind_of_scales(scales, x.shape[0], w1.shape[0], *extents[3:]),
+            "scales": kind_of_scales(scales, x.shape[0], w1.shape[0], x.shape[1], w2.shape[1]),
             "out_dtype": out_dtype or torch.bfloat16,
             **own,
         }

@@ -1,10 +1,10 @@
-"""A mixture of experts of fp8 with scales, expert parallel, for one shape (mixture_function.py calls it). Weights lie with K
-last, as wgmma takes fp8, and as torch._scaled_grouped_mm and vLLM have them."""
+"""A mixture of experts of fp8 with scales for one shape (mixture_function.py calls it), expert parallel or tensor parallel. Weights
+lie with K last, as wgmma takes fp8, and as torch._scaled_grouped_mm and vLLM have them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import triton
@@ -13,6 +13,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from ..kernels import gluon_moe_call
 from ..kernels import moe_scaled as kernels
 from .mixture import Moe
+from .mixture_tensor import TensorMoe
 from .scales import SCALES, blocks
 
 Scales = Sequence[torch.Tensor]
@@ -46,6 +47,31 @@ def kind_of_scales(given: Scales | None, tokens: int, own: int, hidden: int, inn
         f"{', '.join(str(list(s)) for s in shapes)} ({kind})" for kind, shapes in every.items()
     )
     raise ValueError(f"scales: expected shapes {told}, got {', '.join(str(list(s)) for s in got)}")
+
+
+def own_weights(
+    parallel: str, rank: int, size: int, w1: torch.Tensor, w2: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the whole w1 [E, H, 2 F] and w2 [E, F, H], K last, what a rank has: K last, too."""
+    if parallel == "expert":
+        return w1.chunk(size)[rank], w2.chunk(size)[rank]
+    of_w1, of_w2 = _columns(w1.transpose(1, 2), rank, size), w2.transpose(1, 2).chunk(size, 2)[rank]
+    return of_w1.transpose(1, 2), of_w2.contiguous().transpose(1, 2)
+
+
+def own_scales(
+    parallel: str, rank: int, size: int, of_w1: torch.Tensor, of_w2: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the whole w1's and w2's scales those of what a rank has. Of rows, each column of w2 has one on all ranks."""
+    if parallel == "expert":
+        return of_w1.chunk(size)[rank], of_w2.chunk(size)[rank]
+    mine = of_w2 if of_w2.dim() == 2 else of_w2.chunk(size, 2)[rank].contiguous()
+    return _columns(of_w1, rank, size), mine
+
+
+def _columns(of_w1: torch.Tensor, rank: int, size: int) -> torch.Tensor:
+    """A rank's of the gates, then of what they gate."""
+    return torch.cat([half.chunk(size, 1)[rank] for half in of_w1.chunk(2, 1)], 1)
 
 
 class ScaledMoe(Moe):
@@ -176,3 +202,13 @@ class ScaledMoe(Moe):
         cls, *shape: Any, scales: str, out_dtype: torch.dtype = torch.bfloat16, **options: Any
     ) -> int:
         return super().bytes_ahead(*shape, scales=scales, out_dtype=out_dtype, **options)
+
+
+class ScaledTensorMoe(ScaledMoe, TensorMoe):
+    """As ScaledMoe, of tensor parallel experts: w1 [E, H, 2 F / ranks] and w2 [E, F / ranks, H] lie with K last, and their scales are
+    those of what this rank has of them (mixture_scaled.own_scales)."""
+
+    parallel: ClassVar[str] = "tensor"
+
+    def own(self, w1: torch.Tensor, w2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return own_weights(self.parallel, self.group.rank, self.group.size, w1, w2)

@@ -86,10 +86,13 @@ class TensorMoe(Moe):
 
     def _known(self, given: Mapping[str, torch.Tensor], tables: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         none, combines = given["status_ptr"], self.part == "combine"
-        spare = dict.fromkeys(("dots_ptr", "partial_ptr", "dot_ptr"), none)
-        return super()._known(given, tables) | ({} if combines else spare) | {
-            "DOTS": combines, "GATHERS": not combines,
-        }  # fmt: skip
+        made = super()._known(given, tables) | {"DOTS": combines, "GATHERS": not combines}
+        if not combines:
+            made |= dict.fromkeys(("dots_ptr", "partial_ptr", "dot_ptr"), none)
+        if not self.scales:
+            scales = dict.fromkeys(("given_scale_ptr", "token_scale_ptr", "x_scale_ptr"), none)
+            made |= {**scales, "stride_scales": 0, "SCALES": 0, "WIDE": 1}
+        return made
 
     def _of_stage(self, given: Mapping[str, torch.Tensor]) -> dict[str, dict[str, Any]]:
         pow2, strides = triton.next_power_of_2, self._strides
@@ -105,7 +108,7 @@ class TensorMoe(Moe):
         whole = self.part in ("whole", "kept")
         return made | {
             "moe_gather": {**tile, "COLUMNS": moved, "stride": strides.get("tokens", 0),
-                           "stride_numbers": strides.get("routes", 0)},
+                           "stride_scales": strides.get("token_scale", 0), "stride_numbers": strides.get("routes", 0)},
             "moe_spread": {**tile, "COLUMNS": moved, "WEIGHTED": self.weighted and not whole},
             "moe_sum": {**tile, "COLUMNS": summed, "WEIGHTED": self.weighted and whole, "stride": strides.get("P", 0),
                         "stride_numbers": strides.get("dots", 0)},

@@ -36,7 +36,9 @@ TileConfig tile_of_rows(std::int32_t block_m, const Problem& problem) {
 
 /// Of a tile: with scales of blocks Triton has registers for half as many; Gluon's takes rows that TMA can load.
 std::int32_t most_rows(const Problem& problem) {
-    const bool loads = problem.extent("H") % kFewest == 0 && problem.extent("F") % kFewest == 0;
+    const std::int64_t inner =
+        problem.extent("F") / (problem.word("parallel") == "tensor" ? problem.ranks : 1);
+    const bool loads = problem.extent("H") % kFewest == 0 && inner % kFewest == 0;
     return problem.scales == ops::Scales::block && !loads ? kMost / 2 : kMost;
 }
 
