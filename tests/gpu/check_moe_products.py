@@ -15,9 +15,10 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 import own_experts  # noqa: E402
 import syncopate as sy  # noqa: E402
-from check_moe import Layer, agrees  # noqa: E402
-from sections import expect, rank, run  # noqa: E402
+from check_moe import Layer, Scaled, agrees  # noqa: E402
+from sections import expect, rank, run, size  # noqa: E402
 from syncopate import ops  # noqa: E402
+from syncopate.ops.mixture_scaled import own_scales, own_weights  # noqa: E402
 
 KINDS = ("random", "skewed", "one")
 
@@ -57,7 +58,21 @@ def gluon() -> None:
     sy.close()
 
 
-SECTIONS = {"own": own, "gluon": gluon}
+def scaled_tensor() -> None:
+    """Tensor parallel experts of fp8, by few and by many rows, against torch in fp32."""
+    for shape in ((64, 16, 8, 512, 128 * size()), (700, 2, 2, 1040, 256 * size())):
+        for kind in ("row", "block"):
+            layer = Scaled(*shape, kind)
+            place = "tensor", rank(), size()
+            w1, w2 = own_weights(*place, layer.w1.transpose(1, 2), layer.w2.transpose(1, 2))
+            scales = layer.sx[rank()], *own_scales(*place, layer.s1, layer.s2)
+            y = ops.moe(*layer.operands()[:3], w1, w2, parallel="tensor", scales=scales)
+            off = ((y.float() - layer.right()).norm() / layer.right().norm()).item()
+            expect(off < 0.02, f"tensor parallel, fp8 {kind} {shape} is off by {off:.2e} of its norm")
+            sy.close()
+
+
+SECTIONS = {"own": own, "gluon": gluon, "scaled_tensor": scaled_tensor}
 
 if __name__ == "__main__":
     sys.exit(run(SECTIONS))

@@ -35,7 +35,7 @@ SECTIONS = {
         "returned", "added", "two_shots", "differing", "attention",
     ],
     "check_moe.py": ["shapes", "tensor", "scaled", "bounds", "many", "graph", "gradients", "training"],
-    "check_moe_products.py": ["own", "gluon"],
+    "check_moe_products.py": ["own", "gluon", "scaled_tensor"],
     "check_moe_graphs.py": ["compiled", "captured", "unread"],
     "check_tune.py": ["searched", "fused", "links"],
     "check_attention.py": [

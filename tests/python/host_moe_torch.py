@@ -131,6 +131,50 @@ def check_streamed(ids, operands, grad):
         expect(off < 0.01, f"by descriptors the gradient of {what} is off by {off}")
 
 
+def check_scaled(rank, size):
+    """Of fp8 the op, and the function, eager and compiled; a gradient that nobody makes is refused where it is asked for."""
+    from syncopate.ops.mixture_scaled import own_scales, own_weights, shapes_of
+
+    name, fp8, hidden, inner = dist.group.WORLD.group_name, torch.float8_e4m3fn, 48, 64 * size
+    w1, w2 = (numbers(2 * size, n, k, seed=11 + n).to(fp8) for n, k in ((2 * inner, hidden), (hidden, inner)))
+    of_x, of_w1, of_w2 = (
+        numbers(*one, seed=3).abs() for one in shapes_of("row", T, 2 * size, hidden, inner).values()
+    )
+    x, weights = numbers(T, hidden, seed=rank).to(fp8), numbers(T, K, seed=20 + rank).softmax(-1)
+    ids = torch.arange(T * K).view(T, K) % (2 * size)
+    for parallel in ("expert", "tensor"):
+        place = parallel, rank, size
+        own = own_weights(*place, w1.transpose(1, 2), w2.transpose(1, 2))
+        scales = of_x, *own_scales(*place, of_w1, of_w2)
+
+        def function(x, weights, w1, w2, scales, parallel=parallel):
+            return sy.ops.moe(
+                x, ids, weights, w1, w2, scales=scales, out_dtype=torch.float16, parallel=parallel
+            )
+
+        def op(x, weights, w1, w2, scales, parallel=parallel):
+            options = {"parallel": parallel, "out_dtype": torch.float16}
+            return torch.ops.syncopate.moe_scaled(x, ids, weights, w1, w2, list(scales), name, **options)
+
+        right = function(x, weights, *own, scales)
+        expect(right.dtype == torch.float16 and right.abs().max() > 0, f"{parallel}, fp8: {right}")
+        for way, run in (("function", function), ("op", op)):
+            expect(
+                torch.equal(run(x, weights, *own, scales), right), f"{parallel}, fp8: {way} has other bits"
+            )
+            made = torch.compile(run, backend="aot_eager", fullgraph=True)
+            expect(
+                torch.equal(made(x, weights, *own, scales), right),
+                f"{parallel}, fp8, {way} compiled: other bits",
+            )
+            try:
+                run(x, weights.clone().requires_grad_(), *own, scales)
+                expect(False, f"{parallel}, fp8, {way}: not refused: a gradient")
+            except RuntimeError as error:
+                expect("topk_weights requires a gradient" in str(error), str(error))
+    sy.close()
+
+
 def main():
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -174,6 +218,7 @@ def main():
     check_layout_and_order("expert", ids[rank], [x[rank], weights[rank], w1[mine], w2[mine]])
     check_streamed(ids[rank], [x[rank], weights[rank], w1[mine], w2[mine]], grad[rank])
     of_w1 = w1[..., torch.cat([share, F + share])]
+    check_scaled(rank, size)
     check_layout_and_order("tensor", ids[rank], [x[rank], weights[rank], of_w1, w2[:, share]])
     sy.close()
     dist.barrier()

@@ -10,7 +10,7 @@ from .exchange import AllToAllMatmul, MatmulAllToAll, all_to_all_matmul, matmul_
 from .gather import AllGatherMatmul, all_gather_matmul
 from .mixture import Moe
 from .mixture_function import combine, dispatch, moe
-from .mixture_scaled import ScaledMoe
+from .mixture_scaled import ScaledMoe, ScaledTensorMoe
 from .mixture_tensor import TensorMoe
 from .operator import Operator
 from .reduce import MatmulAllReduce, MatmulReduceScatter, matmul_all_reduce, matmul_reduce_scatter
@@ -44,6 +44,7 @@ __all__ = [
     "Moe",
     "Operator",
     "ScaledMoe",
+    "ScaledTensorMoe",
     "Strategy",
     "TensorMoe",
     "Tiling",

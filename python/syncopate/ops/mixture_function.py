@@ -132,23 +132,22 @@ def moe(
     members = members_of(group, "cuda" if x.is_cuda else "host")
     extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
     own = {} if products is None else {"products": products}
+    # torch.compile takes an op as it is, and can look into nothing else of a call.
+    compiling = not own and torch.compiler.is_compiling() and members.process_group is not None
     if is_fp8:
         refuse_gradients("sy.ops.moe of fp8", "sy.ops.moe of bf16", given, list(given.values()))
-        of_fp8 = {
-            "scales": kind_of_scales(scales, x.shape[0], w1.shape[0], x.shape[1], w2.shape[1]),
-            "out_dtype": out_dtype or torch.bfloat16,
-            **own,
-        }
-        operator = kept(
-            extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over, **of_fp8
-        )
-        return cache.run(operator.run, x, topk_ids, topk_weights, w1, w2, scales)[0]
+        routed = (x, topk_ids, topk_weights, w1, w2)
+        if compiling and scales is not None:
+            return torch.ops.syncopate.moe_scaled(
+                *routed, list(scales), members.process_group.group_name, activation, bound or 0, over, parallel,
+                out_dtype=out_dtype,
+            )  # fmt: skip
+        return of_fp8(*routed, scales, members, activation, bound, over, parallel, out_dtype, **own)
     operands = (x, topk_ids, topk_weights, w1, w2)
     if own:
         refuse_gradients("sy.ops.moe with products of yours", "sy.ops.moe", given, list(given.values()))
     names = [] if own else wanted(given)
-    # torch.compile takes the op as it is, and can look into nothing else of a call.
-    if names or (not own and torch.compiler.is_compiling() and members.process_group is not None):
+    if names or compiling:
         return recorded(
             "moe",
             members,
@@ -162,6 +161,31 @@ def moe(
         )
     operator = kept(extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over, **own)
     return cache.run(operator.run, *(one.contiguous() for one in operands))[0]
+
+
+def of_fp8(
+    x: torch.Tensor,
+    topk_ids: torch.Tensor,
+    topk_weights: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    scales: Sequence[torch.Tensor] | None,
+    members: Group,
+    activation: str,
+    bound: int | None,
+    over: str,
+    parallel: str,
+    out_dtype: torch.dtype | None,
+    **own: Any,
+) -> torch.Tensor:
+    """`moe` of fp8 in `members`."""
+    extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
+    operator = kept(
+        extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over,
+        scales=kind_of_scales(scales, x.shape[0], w1.shape[0], x.shape[1], w2.shape[1]),
+        out_dtype=out_dtype or torch.bfloat16, **own,
+    )  # fmt: skip
+    return cache.run(operator.run, x, topk_ids, topk_weights, w1, w2, scales)[0]
 
 
 def dispatch(

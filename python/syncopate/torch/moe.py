@@ -2,6 +2,9 @@
 experts as a custom op, with fakes, gradients of x, topk_weights, w1 and w2, and torch.compile. `bound` 0: all rows that could come.
 
 It is one of two others: moe_forward makes y alone; where a gradient is asked for, moe_kept leaves what moe_backward needs.
+
+torch.ops.syncopate.moe_scaled(x, topk_ids, topk_weights, w1, w2, [scale_x, scale_w1, scale_w2], group_name, …, out_dtype=None) → y: of fp8,
+as sy.ops.moe with scales. It makes no gradients, and refuses to be asked for one.
 """
 
 from __future__ import annotations
@@ -31,6 +34,11 @@ library.define(
     "Tensor own, Tensor taken, str group_name, str activation, int bound, str parallel) -> (Tensor, Tensor, Tensor, Tensor)",
     tags=TAGS,
 )
+_SCALED = (
+    "Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, Tensor[] scales, str group_name"
+)
+for _name, _tags in (("moe_scaled", ()), ("moe_scaled_forward", TAGS)):
+    library.define(f"{_name}({_SCALED}, {_OPTIONS}, *, ScalarType? out_dtype=None) -> Tensor", tags=_tags)
 
 
 def _moe(
@@ -43,7 +51,18 @@ def _moe(
     return torch.ops.syncopate.moe_forward(*given)
 
 
+def _moe_scaled(x, topk_ids, topk_weights, w1, w2, *rest, out_dtype=None) -> torch.Tensor:
+    from ..ops.differentiable import refuse_gradients
+
+    given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
+    refuse_gradients("syncopate.moe_scaled", "syncopate.moe of bf16", given, list(given.values()))
+    return torch.ops.syncopate.moe_scaled_forward(
+        x, topk_ids, topk_weights, w1, w2, *rest, out_dtype=out_dtype
+    )
+
+
 library.impl("moe", _moe, "CompositeImplicitAutograd")
+library.impl("moe_scaled", _moe_scaled, "CompositeImplicitAutograd")
 autocast(library, "moe", 2)  # fp32 weights of routes are taken beside any dtype
 
 
@@ -84,6 +103,32 @@ def _forward(*given, **options) -> torch.Tensor:
 
 
 @torch._disable_dynamo
+def _scaled(
+    x,
+    topk_ids,
+    topk_weights,
+    w1,
+    w2,
+    scales,
+    group_name,
+    activation="silu",
+    bound=0,
+    over="error",
+    parallel="expert",
+    *,
+    out_dtype=None,
+) -> torch.Tensor:
+    from ..ops.mixture_function import of_fp8
+
+    if x.dtype != torch.float8_e4m3fn:
+        raise ValueError(f"x: expected {torch.float8_e4m3fn}, got {x.dtype}: syncopate.moe takes it")
+    report.count("moe", report.FUSED)
+    given = (x.contiguous(), topk_ids.contiguous(), topk_weights.contiguous(), w1, w2)
+    options = (activation, bound or None, over, parallel, out_dtype)
+    return of_fp8(*given, scales, _group(group_name, x), *options)
+
+
+@torch._disable_dynamo
 def _kept(*given, **options) -> tuple:
     y, handle, (rows, h, back) = _run("kept", *given, **options)
     return y, rows, h, back, handle.own, handle.taken
@@ -114,7 +159,12 @@ def _backward(
     return BACKWARDS[parallel](grad, *given, rows, h, back, own, taken, group, activation, bound)
 
 
-for _name, _run_of in (("moe_forward", _forward), ("moe_kept", _kept), ("moe_backward", _backward)):
+for _name, _run_of in (
+    ("moe_forward", _forward),
+    ("moe_kept", _kept),
+    ("moe_backward", _backward),
+    ("moe_scaled_forward", _scaled),
+):
     _implement(_name, _run_of)
 
 
@@ -123,6 +173,11 @@ def _(
     x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error", parallel="expert"
 ):
     return x.new_empty(x.shape)
+
+
+@torch.library.register_fake("syncopate::moe_scaled_forward", lib=library)
+def _(x, *_others, out_dtype=None):
+    return x.new_empty(x.shape, dtype=out_dtype or torch.bfloat16)
 
 
 @torch.library.register_fake("syncopate::moe_kept", lib=library)
