@@ -8,7 +8,7 @@ columns. A block of K has 128, too. Where a block has scales, its product is sca
 import triton
 import triton.language as tl
 
-from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post
+from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post, sy_start_next
 from .moe import _activated, _at_rank, _back, _tile_of_group
 
 LARGEST = tl.constexpr(448.0)  # of e4m3
@@ -19,34 +19,42 @@ SCALED = tl.constexpr(128)
 def moe_dispatch_scaled(
     given_ptr, given_scale_ptr, order_ptr, group_ptr, sent_ptr, x_ptr, x_scale_ptr, origin_ptr, rank, stride,
     stride_scales, stride_numbers, sy_schedule, sy_control, ROUTES: tl.constexpr, EXPERTS: tl.constexpr,
-    TOPK: tl.constexpr, H: tl.constexpr, SCALES: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    TOPK: tl.constexpr, H: tl.constexpr, SCALES: tl.constexpr, WIDE: tl.constexpr, LANES: tl.constexpr,
+    COLUMNS: tl.constexpr, BESIDE: tl.constexpr,
 ):  # fmt: skip
     """As moe_dispatch; SCALES of each row go with it."""
-    lane = tl.arange(0, TILE)
+    if BESIDE:
+        sy_start_next()
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         first = sy_acquire(sy_schedule, sy_control, slot)
         expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
-        route = tl.load(order_ptr + first + lane, mask=lane < rows, other=0)
-        row = tl.load(sent_ptr + expert) + first - tl.load(group_ptr + expert) + lane
+        shift = tl.load(sent_ptr + expert) + first - tl.load(group_ptr + expert)
         peer = expert // EXPERTS
         there = _at_rank(x_ptr, peer, rank, stride)
-        tl.store(
-            _at_rank(origin_ptr, peer, rank, stride_numbers) + row, rank * ROUTES + route, mask=lane < rows
-        )
-        token = (route // TOPK).to(tl.int64)[:, None]
-        place = row.to(tl.int64)[:, None]
-        factor = tl.arange(0, WIDE)[None, :]
-        has_one = (lane[:, None] < rows) & (factor < SCALES)
-        scale = tl.load(given_scale_ptr + token * SCALES + factor, mask=has_one, other=0.0)
-        tl.store(
-            _at_rank(x_scale_ptr, peer, rank, stride_scales) + place * SCALES + factor, scale, mask=has_one
-        )
-        for begin in range(0, H, COLUMNS):
-            column = begin + tl.arange(0, COLUMNS)[None, :]
-            inside = (lane[:, None] < rows) & (column < H)
-            value = tl.load(given_ptr + token * H + column, mask=inside)
-            tl.store(there + place * H + column, value, mask=inside)
+        for part in range(0, rows, LANES):
+            lane = part + tl.arange(0, LANES)
+            route = tl.load(order_ptr + first + lane, mask=lane < rows, other=0)
+            row = shift + lane
+            tl.store(
+                _at_rank(origin_ptr, peer, rank, stride_numbers) + row,
+                rank * ROUTES + route,
+                mask=lane < rows,
+            )
+            token = (route // TOPK).to(tl.int64)[:, None]
+            place = row.to(tl.int64)[:, None]
+            factor = tl.arange(0, WIDE)[None, :]
+            has_one = (lane[:, None] < rows) & (factor < SCALES)
+            scale = tl.load(given_scale_ptr + token * SCALES + factor, mask=has_one, other=0.0)
+            tl.store(
+                _at_rank(x_scale_ptr, peer, rank, stride_scales) + place * SCALES + factor,
+                scale,
+                mask=has_one,
+            )
+            for begin in range(0, H, COLUMNS):
+                column = begin + tl.arange(0, COLUMNS)[None, :]
+                inside = (lane[:, None] < rows) & (column < H)
+                value = tl.load(given_ptr + token * H + column, mask=inside)
+                tl.store(there + place * H + column, value, mask=inside)
         sy_post(sy_schedule, sy_control, slot)
     sy_finish(sy_schedule, sy_control)
 

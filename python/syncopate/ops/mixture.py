@@ -41,6 +41,11 @@ STAGES = {
 }
 
 
+#: Rows of a part of a tile that is sent. Of tiles of several parts, registers of a thread: two programs, with 4 warps, and one of
+#: moe_up with 128 x 128 tiles (8 warps, 161 registers) are what a multiprocessor has.
+_LANES, _REGISTERS = 16, 80
+
+
 @dataclass
 class Handle:
     """Where a dispatch has put the rows of this rank's experts, on the device: what combine, and a backward pass, need. `begins`
@@ -314,7 +319,13 @@ class Moe:
             return gluon_moe_call.OPTIONS
         if name in ("moe_up", "moe_down"):
             return {"num_warps": self.tiling.num_warps, "num_stages": self.tiling.stages}
-        return {"num_warps": 8 if name == "moe_count" else 4, "num_stages": 2}
+        made = {"num_warps": 8 if name == "moe_count" else 4, "num_stages": 2}
+        return made | {"maxnreg": _REGISTERS} if name == "moe_dispatch" and self._sends_in_parts else made
+
+    @property
+    def _sends_in_parts(self) -> bool:
+        """Whether a tile of rows is more than a program of moe_dispatch has at once: such a one runs beside one of moe_up."""
+        return self.tiling.block_m > _LANES
 
     def _items(self, given: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
         """Of each stage's kernel, its arguments; what the plan moves lies in the heap."""
@@ -356,6 +367,7 @@ class Moe:
             "BE": pow2(self.own_experts), "BR": pow2(group.size), "BALL": pow2(self.experts),
             "SLOTS": 32, "DISPATCHES": "moe_dispatch" in tables, "WEIGHTED": self.weighted,
             "seen_ptr": self._seen, "h_ptr": given.get("h_ptr", none), "KEPT": self.part == "kept",
+            "BESIDE": "moe_up" in tables and self._has_tma(),
             "BLOCK_M": tiles.block_m, "BLOCK_N": tiles.block_n, "BLOCK_K": tiles.block_k,
             "ACTIVATION": self.activation, "PRECISION": "ieee" if self.dtype == torch.float32 else "tf32",
         }  # fmt: skip
@@ -364,10 +376,12 @@ class Moe:
         """And of one."""
         pow2, strides = triton.next_power_of_2, self._strides
         moved = {"COLUMNS": self._columns(self.tiling.block_m, 16384)}
+        lanes = min(self.tiling.block_m, _LANES)
+        sent = {"LANES": lanes, "COLUMNS": self._columns(lanes, 4096 if self._sends_in_parts else 16384)}
         made = {
             "moe_count": {"BLOCK": min(4096, pow2(self.routes)), "stride": strides.get("counts", 0)},
             "moe_layout": {"BLOCK": min(256, pow2(self.routes))},
-            "moe_dispatch": {"stride": strides.get("X", 0), "WEIGHTED": self.weighted and self.part == "dispatch", **moved},
+            "moe_dispatch": {"stride": strides.get("X", 0), "WEIGHTED": self.weighted and self.part == "dispatch", **sent},
             "moe_down": {"stride": strides.get("Y", 0)},
             "moe_return": {"stride": strides.get("Y", 0), **moved},
         }  # fmt: skip

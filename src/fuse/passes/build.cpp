@@ -87,11 +87,13 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
         const BoundKernel one(program.stages[stage], lowered.plan);
         if (Status status = find_runs(one, stage, graph); !status) return status.error();
         if (Status status = add_tiles(one, stage, written, graph); !status) return status.error();
+        add_beside(program, lowered.plan, stage, graph);
         if (Status status = add_chunks(one, stage, lowered, graph); !status) return status.error();
         add_written(one, written);
     }
     // Tiles that only a call knows are counted by nobody before; and where the groups of a ragged axis lie,
-    // kernels tell each other in memory that is no tensor of the plan. A stage of such waits for the one before.
+    // kernels tell each other in memory that is no tensor of the plan. A stage of such waits for the one before,
+    // but for what that one sends.
     const bool tiles_are_known =
         std::ranges::none_of(program.stages, [](const Stage& stage) { return stage.kernel.most_slots > 0; });
     const bool places_are_known = std::ranges::none_of(

@@ -19,4 +19,10 @@ namespace syncopate::fuse {
 /// reads or writes.
 void add_chain(const StagedProgram& program, const plan::Plan& plan, Graph& graph);
 
+/// The same of `stage` of a graph with ops, if a call makes its tiles and those of the stage before, and it reads
+/// what that one sends: what comes from other ranks its tiles await anyway, and what their own rank makes for
+/// itself they await here. So it may start beside that stage, if that one does not start beside another. The
+/// graph has the tiles of both stages, and no chunks of this one yet.
+void add_beside(const StagedProgram& program, const plan::Plan& plan, std::size_t stage, Graph& graph);
+
 }  // namespace syncopate::fuse

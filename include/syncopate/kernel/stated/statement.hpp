@@ -26,7 +26,8 @@
 // programs run more tiles than the others (sy_head_start). `sends` has the parameters that the kernel itself
 // stores at the ranks to which the plan sends them. `ragged` is of a kernel whose tiles a call makes: the tiles
 // stated are groups of tiles that wait and post alike, and `ragged` gives the most tiles of a call
-// (emit/layout.hpp). `operations` says how many a tile does, about, where it is no product of what it reads.
+// (emit/layout.hpp). Such a kernel may start beside the one before it if that is one, too, and sends what this one
+// reads: whatever else a call makes for it is made before the other one starts. `operations` says how many a tile does, about, where it is no product of what it reads.
 #pragma once
 
 #include <cstdint>
