@@ -110,6 +110,19 @@ def test_ranks_without_rows_have_no_backward():
         sy.ops.AttentionBackward(1, 4, 2, 3, 16, torch.bfloat16, group, kind="ring", even=True)
 
 
+@pytest.mark.parametrize("kind", ["all_gather", "ring", "ulysses_ring", "ulysses"])
+def test_parts_of_heads_are_of_the_backward_where_all_ranks_exchange_them(kind):
+    torch = pytest.importorskip("torch")
+    options = {"kind": kind, "inner": 2 if kind == "ulysses_ring" else 0, "even": True}
+    shape = (1, 16, 16, 256, 16, torch.bfloat16, sy.Group(0, 4, None, "host"))
+    whole, made = (
+        sy.ops.AttentionBackward(*shape, **options, parts=parts).plan.to_json() for parts in (1, 2)
+    )
+    assert (whole == made) == (kind != "ulysses")
+    with pytest.raises(ValueError, match="parts: of a kind that you name"):
+        sy.ops.AttentionBackward(*shape, even=True, parts=2)
+
+
 def train(run, ranks: int, *checks: str, steps: int = 3) -> None:
     outcome = run(sys.executable, HERE / "host_training.py", ranks, *checks, SYNCOPATE_STEPS=str(steps))
     assert outcome.code == 0, outcome.out + outcome.err
@@ -118,6 +131,10 @@ def train(run, ranks: int, *checks: str, steps: int = 3) -> None:
 
 def test_a_model_of_torchs_attention_trains_on_sharded_sequences(run):
     train(run, 2, "losses", "options", "evaluated", "unequal")
+
+
+def test_a_backward_of_another_kind_than_the_forward_says_so(run):
+    train(run, 2, "chosen")
 
 
 @pytest.mark.sweep

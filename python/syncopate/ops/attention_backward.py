@@ -37,12 +37,16 @@ Operands = tuple[
 ]
 SPLIT = 4  # chunks of a run of rows on a GPU, unless `split` says, or heads come in parts: the last one's way back is all that nothing hides
 
+#: why_kind of "auto".
+OF_AUTO = "the quickest by an estimate of its own, whatever the forward's kind"
+
 
 class AttentionBackward:
     """Gradients of q, k and v for one shape; arguments as of Attention, of the forward. With `bounded`, K and V come in passes, as
     many as leave equal slices of each run of rows: ValueError where there are none. `kind` is the one that is carried out, and
-    `why_kind` says why it is not the forward's. `deterministic`: dQ is made in a fixed order by a kernel of its own: two
-    products more for each five. `kept`: calls give K and V of the whole sequence, [B, HKV, S, D], as the forward has gathered
+    `why_kind` says why it is not the one asked for, or that "auto" has taken it: by an estimate of its own, so that the forward's may be
+    another. `parts` is of the backward only where all ranks exchange heads. `deterministic`: dQ is made in a fixed order by a kernel of
+    its own: two products more for each five. `kept`: calls give K and V of the whole sequence, [B, HKV, S, D], as the forward has gathered
     them, and only gradients move. `gathers`: over nodes tiles that wait must leave multiprocessors to NCCL; where they do not, a call
     gathers K and V by torch first, `bounded` or not, and goes on as with `kept`.
 
@@ -98,17 +102,18 @@ class AttentionBackward:
         self.most_rows = max(map(count_rows, self.all_rows))
         self._first_row = sum(map(count_rows, self.all_rows[: self.group.rank]))
 
-        def task() -> Any:
+        def task(parts: int = 0) -> Any:
             return _syncopate.ops.attention_backward_task(
                 problem.shape, DTYPE_NAMES[problem.dtype], self.all_rows, list(problem.documents), problem.causal, problem.window,
                 (self.block_m, self.block_n), gluon=self.is_gluon, deterministic=deterministic, kept=self.kept,
                 bounded=None if not bounded else 0 if bounded is True else int(bounded), nodes=self.group.nodes,
-                parts=options.get("parts", 0),
+                parts=parts,
             )  # fmt: skip
 
         def outlined() -> Any:
-            in_parts = self.kind == "ulysses" and not options.get("split")  # of the heads
-            made = _syncopate.ops.attention_backward(task(), self.kind, inner, 1 if in_parts else split)
+            exchanged = self.kind == "ulysses"
+            parts, pieces = (options.get("parts", 0), options.get("split") or 1) if exchanged else (0, split)
+            made = _syncopate.ops.attention_backward(task(parts), self.kind, inner, pieces)
             self.plan, self.exchanges, self._together = made.plan, made.exchanges, made.together
             self._shared_by = made.sharing  # neighbours that share the heads
             self._in_groups = 1 < self._shared_by < self.group.size
@@ -152,7 +157,7 @@ class AttentionBackward:
         found = next(((one, inner) for one, inner, _, why in ranked if not why), None)
         if found is None:
             raise ValueError("; ".join(f"{one}: {why}" for one, _, _, why in ranked))
-        return found[0], "", found[1]
+        return found[0], OF_AUTO, found[1]
 
     def prepare(self) -> Prepared | None:
         """Fuses and compiles on first use; None: `is_alone`. Collective."""
