@@ -41,6 +41,14 @@ TEST(AttentionBackwardKinds, ExchangeHeadsWhereEachHasItsOwnKeys) {
     }
 }
 
+// Measured: 1,556 and 1,762 µs, 3,973 and 4,110 (bench/results/attention_kinds_4xH200.csv).
+TEST(AttentionBackwardKinds, GatherRatherThanPassOnUnderACausalMask) {
+    for (const std::int64_t rows : {2048, 4096}) {
+        const auto all = ranked(task_of(32, 32, rows, 4));
+        EXPECT_LT(of_kind(all, "all_gather").estimate.us, of_kind(all, "ring").estimate.us) << rows;
+    }
+}
+
 TEST(AttentionBackwardKinds, GatherFewHeadsOfKAndV) {
     EXPECT_NE(ranked(task_of(32, 4, 8192, 4)).front().kind, "ulysses");
     const auto one = ranked(task_of(32, 2, 8192, 4));

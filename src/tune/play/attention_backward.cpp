@@ -12,6 +12,11 @@
 namespace syncopate::tune {
 namespace {
 
+// What passing on costs beyond its links. The figure is the forward's: on four H200s (bench/results/attention_kinds_4xH200.csv: causal, 32
+// heads) rings took 1,762 µs for an estimate of 1,210 without it, where all_gather took 1,556 for 1,298 (2,048 rows a rank), and 4,110
+// for 3,276 beside 3,973 for 3,538 (4,096). At 8,192 rows a ring took 12,639, all_gather 12,961: there it is too much.
+constexpr double kPassingOn = 1.12;
+
 constexpr std::array<std::string_view, 4> kKinds{"all_gather", "ring", "double_ring", "ulysses"};
 
 /// How many pairs of rows and of what these attend to there are, as sampled.
@@ -49,6 +54,8 @@ public:
         made.compute = compute(outline->exchanges ? ranks : 1);
         made.communicate = ranks > 1 ? moved->makespan_us : 0;
         made.exposed = outline->exchanges ? made.communicate * share_exposed(*outline, ranks) : behind(made);
+        if (ops::relays_of(task_.forward.kind, ranks) > 0)
+            made.exposed += (kPassingOn - 1) * (made.compute + made.exposed);
         made.fixed = machine_.rates.call_us + machine_.rates.fused_us;
         made.us = made.fixed + made.compute + made.exposed;
         return made;
