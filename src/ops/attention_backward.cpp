@@ -158,20 +158,26 @@ Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackw
 
 std::int32_t attention_backward_head_parts(const plan::AttentionShape& shape,
                                            const std::vector<plan::Rows>& rows) {
-    constexpr std::int64_t kWorthSending = std::int64_t{1}
-                                           << 20;  // bytes: 3 µs on NVLink; a transfer costs as much
+    // Bytes that go meanwhile to a rank, of what a transfer of each run of rows costs by the tiles' wait for it. On four H200s, 32 heads
+    // (bench/results/attention_kinds_4xH200.csv), causal: of 2,048 rows a rank two parts take 1,268 µs, one 1,312; of 4,096 rows two take
+    // 3,115, four 3,365; of 8,192 rows four take 10,453, eight 10,839. Without a mask, 2,048 rows in one run: two take 1,676, one 1,731.
+    constexpr double kTransfer = 0.75 * (1 << 20);
     constexpr std::int32_t kMost = 4;
     const auto ranks = static_cast<std::int64_t>(rows.size());
     if (ranks < 2 || shape.kv_heads % ranks != 0) return 1;
-    std::int64_t least = shape.length;  // rows of a run, as they are sent
-    for (const plan::Rows& own : rows)
-        for (const plan::Interval& run : own) least = std::min(least, run.size());
+    std::size_t runs = 1;  // each is sent by itself
+    for (const plan::Rows& own : rows) runs = std::max(runs, own.size());
     const std::int64_t share = shape.kv_heads / ranks;
-    const std::int64_t head =
-        shape.batch * least * shape.head_dim * static_cast<std::int64_t>(plan::size_of(shape.dtype));
-    for (std::int32_t parts = kMost; parts > 1; --parts)
-        if (share % parts == 0 && share / parts * head >= kWorthSending) return parts;
-    return 1;
+    const auto whole = static_cast<double>(shape.batch * share * (shape.length / ranks) * shape.head_dim *
+                                           static_cast<std::int64_t>(plan::size_of(shape.dtype)));
+    // Tiles begin when the first part has come, and pay for each.
+    const auto cost = [&](std::int32_t parts) {
+        return whole / parts + parts * kTransfer * static_cast<double>(runs);
+    };
+    std::int32_t best = 1;
+    for (std::int32_t parts = 2; parts <= kMost; ++parts)
+        if (share % parts == 0 && cost(parts) < cost(best)) best = parts;
+    return best;
 }
 
 std::optional<TileConfig> attention_backward_tiles(AttentionKernelName kernel, std::int64_t head_dim,

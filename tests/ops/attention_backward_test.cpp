@@ -207,6 +207,25 @@ TEST(AttentionBackward, MakesDqOfWideHeadsByFewRows) {
     EXPECT_EQ(rows(256, {.cuda = false, .hopper = false}), 8);
 }
 
+// As measured: bench/results/attention_kinds_4xH200.csv.
+TEST(AttentionBackwardParts, OfHeadsAreAsManyAsPayForTheirTransfers) {
+    const auto parts = [](std::int64_t heads, std::int64_t rows, plan::Sharding sharding) {
+        const plan::AttentionShape shape{
+            .batch = 1, .heads = heads, .kv_heads = heads, .length = 4 * rows, .head_dim = 128};
+        const plan::Sequence sequence{.length = shape.length, .causal = sharding == plan::Sharding::zigzag};
+        return attention_backward_head_parts(shape, plan::shard_rows(sequence, 4, sharding, 1));
+    };
+    EXPECT_EQ(parts(32, 1024, plan::Sharding::zigzag), 1);
+    EXPECT_EQ(parts(32, 2048, plan::Sharding::zigzag), 2);
+    EXPECT_EQ(parts(32, 4096, plan::Sharding::zigzag), 2);
+    EXPECT_EQ(parts(32, 8192, plan::Sharding::zigzag), 4);
+    EXPECT_EQ(parts(32, 2048, plan::Sharding::contiguous), 2);
+    EXPECT_EQ(parts(32, 8192, plan::Sharding::contiguous), 4);
+    EXPECT_EQ(parts(24, 32768, plan::Sharding::zigzag), 3) << "a divisor of a rank's heads";
+    EXPECT_EQ(parts(4, 32768, plan::Sharding::zigzag), 1);
+    EXPECT_EQ(parts(30, 32768, plan::Sharding::zigzag), 1) << "no heads to exchange";
+}
+
 TEST(AttentionBackwardParts, FewTilesShareOutTheHeadsOfAGroup) {
     const auto parts = [](std::int64_t h, std::int64_t hkv, std::int64_t s, bool causal,
                           std::int64_t multiprocessors = 132) {

@@ -59,7 +59,8 @@ struct AttentionBackwardOutline {
 /// comes twice.
 [[nodiscard]] Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackwardTask& task);
 
-/// In how many parts ranks exchange heads: as many, at most 4, as leave transfers that are worth what one costs.
+/// In how many parts ranks exchange heads, at most 4: a divisor of a rank's heads of K. More let tiles begin earlier, and each costs
+/// transfers, one of each run of rows.
 [[nodiscard]] std::int32_t attention_backward_head_parts(const plan::AttentionShape& shape,
                                                          const std::vector<plan::Rows>& rows);
 
