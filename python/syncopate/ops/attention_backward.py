@@ -53,7 +53,8 @@ class AttentionBackward:
     `is_alone`: one rank runs Hopper's kernel by itself, without a program and a heap. Its grid then shares out more.
 
     The heap has K, V (but with `kept`) and their gradients in fp32 of the whole sequence, and of the other ranks'
-    contributions as much again as a rank holds; where ranks exchange heads only this rank's rows and its share of the heads.
+    contributions as much again as a rank holds. Where all ranks exchange heads it has Q, dO, K, V and the gradients of the whole
+    sequence, all in the call's dtype, and of this rank's heads once more.
 
     Collective: all ranks construct and call it alike. Raises ValueError for what cannot be done."""
 
