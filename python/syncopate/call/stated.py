@@ -98,9 +98,11 @@ class StatedKernel:
     element), or a list of such lists. Expressions: whole numbers, the kernel's scalars and constexprs, tile coordinates
     and, in ranges, loop iterations; + - * // %, cdiv, min, max, `table[4*m]` of known elements. `placed`: parameters
     that are loaded, or stored, where the slot says. `split`: programs that share a tile. `order`: what tiles are sorted
-    by where nothing else decides. `sums`: the constexpr that says how many contributions the programs add up, if they can.
-    `head_start`: likewise the one with which the first programs run more tiles than the others. `operations`: how many a tile
-    does, about, where it is no product of what it reads: by that what has come and what is sent first are weighed.
+    by where nothing else decides. With `operations`, of tiles whose results are sent, it alone decides among those whose inputs
+    have come, and its first half runs before its second. `sums`: the constexpr that says how many contributions the programs
+    add up, if they can. `head_start`: likewise the one with which the first programs run more tiles than the others.
+    `operations`: how many a tile does, about, where it is no product of what it reads: by that is weighed what has come when a
+    tile begins and, without an `order`, what is sent first.
 
     `host`: the Triton kernel that runs on host tensors, with the same names for what is bound; it gets the arguments that it
     has parameters for, and what `host_arguments(arguments, grid)` returns. Where it is given, its footprints, which the
