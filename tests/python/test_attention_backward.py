@@ -123,6 +123,13 @@ def test_parts_of_heads_are_of_the_backward_where_all_ranks_exchange_them(kind):
         sy.ops.AttentionBackward(*shape, even=True, parts=2)
 
 
+def test_a_backward_does_not_rank_the_kinds_of_the_forward(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(sy._syncopate, "rank_attention", lambda *_: pytest.fail("ranks the forward's kinds"))
+    op = sy.ops.AttentionBackward(1, 4, 4, 256, 16, torch.bfloat16, sy.Group(0, 4, None, "host"), causal=True)
+    assert op.kind in ("all_gather", "ring", "double_ring", "ulysses") and op.why_kind
+
+
 def train(run, ranks: int, *checks: str, steps: int = 3) -> None:
     outcome = run(sys.executable, HERE / "host_training.py", ranks, *checks, SYNCOPATE_STEPS=str(steps))
     assert outcome.code == 0, outcome.out + outcome.err

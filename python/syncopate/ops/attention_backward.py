@@ -26,6 +26,7 @@ from .attention_backward_tables import Tables, count_rows, cut_rows, joined, pad
 from .attention_kernel import HOPPER
 from .attention_passes import Slice, seen_rows
 from .attention_places import for_descriptor
+from .operator import members_of
 
 if TYPE_CHECKING:
     from ..group import Group
@@ -79,9 +80,14 @@ class AttentionBackward:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        forward = Attention(b, h, hkv, s, d, dtype, group, strategy=strategy, bounded=bounded, **options)
+        asked, members = options.get("kind", "auto"), members_of(group, options.get("device"))
+        named = options
+        if asked == "auto" and members.nodes == 1 and not options.get("parts"):  # these Attention refuses
+            # One that need not be ranked: what is read of the forward is alike for all that "auto" takes.
+            named = options | {"kind": "all_gather"}
+        forward = Attention(b, h, hkv, s, d, dtype, members, strategy=strategy, bounded=bounded, **named)
         problem, self.group, self.device = forward.kernel.problem, forward.group, forward.device
-        self.problem, self.d, self.forward_kind = problem, d, forward.kind
+        self.problem, self.d = problem, d
         self._programs = forward.kernel.programs
         self.deterministic, self.kept = deterministic, kept
         cuda = self.group.device == "cuda"
@@ -122,7 +128,7 @@ class AttentionBackward:
             return made
 
         split = options.get("split") or (SPLIT if cuda else 1)
-        self.kind, self.why_kind, inner = self._choose(task(), forward, options.get("kind", "auto"), split)
+        self.kind, self.why_kind, inner = self._choose(task(), forward, asked, split)
         made = outlined()
         self.gathers = not self._has_room()
         if self.gathers:
