@@ -167,8 +167,8 @@ std::int32_t attention_backward_head_parts(const plan::AttentionShape& shape,
     if (ranks < 2 || shape.kv_heads % ranks != 0) return 1;
     std::size_t runs = 1;  // each is sent by itself
     for (const plan::Rows& own : rows) runs = std::max(runs, own.size());
-    const std::int64_t share = shape.kv_heads / ranks;
-    const auto whole = static_cast<double>(shape.batch * share * (shape.length / ranks) * shape.head_dim *
+    const std::int64_t share = shape.kv_heads / ranks, held = shape.length / ranks;
+    const auto whole = static_cast<double>(shape.batch * share * held * shape.head_dim *
                                            static_cast<std::int64_t>(plan::size_of(shape.dtype)));
     // Tiles begin when the first part has come, and pay for each.
     const auto cost = [&](std::int32_t parts) {
