@@ -130,6 +130,9 @@ def learns_without_room(group: sy.Group) -> None:
     learns(64, bounded=True)
     rows = [row for row in str(sy.report()).splitlines() if "are gathered before" in row]
     expect("are gathered before" not in before and len(rows) >= 1, f"the report says: {sy.report()}")
+    shape = (1, 2 * group.size, 2 * group.size, 48 * group.size, 16, torch.bfloat16, group)
+    op = ops.AttentionBackward(*shape, kind="ulysses", parts=2)  # of heads that it then does not exchange
+    expect(op.gathers and op.kind == "all_gather", f"gathers {op.gathers}, by {op.kind}")
     try:  # ranks in a folder have nothing to gather by
         ops.AttentionBackward(1, 2, 1, 48 * group.size, 16, torch.bfloat16, of_no_torch(group))
     except ValueError as error:
