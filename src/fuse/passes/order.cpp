@@ -4,13 +4,12 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
-#include <limits>
-#include <map>
 #include <numeric>
 #include <queue>
 #include <string>
 #include <tuple>
 
+#include "fuse/passes/deadlines.hpp"
 #include "fuse/passes/handover.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/model/cost.hpp"
@@ -22,8 +21,6 @@
 
 namespace syncopate::fuse {
 namespace {
-
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 double bytes_per_us(const Costs& costs) { return costs.copy_stream_gbps * 1e3; }
 
@@ -117,6 +114,14 @@ std::size_t tiles_of_a_round(const kernel::Kernel& kernel, const std::vector<std
     return static_cast<std::size_t>(std::clamp<std::int64_t>(places, 1, programs));
 }
 
+std::vector<std::int64_t> traversal_of(const kernel::Kernel& kernel) {
+    std::vector<std::int64_t> tiles;
+    tiles.reserve(kernel.tiles.size());
+    for (std::size_t position = 0; position < kernel.tiles.size(); ++position)
+        tiles.push_back(kernel.tile_at(position));
+    return tiles;
+}
+
 /// Orders the tiles of one stage.
 class Ordering {
 public:
@@ -132,30 +137,18 @@ public:
           arrivals_(arrivals),
           stage_(stage),
           nodes_(graph.stages[stage]),
-          makes_(std::ranges::any_of(graph.made,
-                                     [&](const std::vector<Made>& made) {
-                                         return std::ranges::any_of(
-                                             made, [&](const Made& one) { return is_of_stage(one); });
-                                     })),
-          waits_for_tiles_(kernel.operations > 0 && waits_for_tiles()) {
-        traversal_.reserve(kernel.tiles.size());
-        for (std::size_t position = 0; position < kernel.tiles.size(); ++position)
-            traversal_.push_back(kernel.tile_at(position));
-        if (!makes_) return;
-        find_awaited();
-        takes_turns_ = stores_all();
-        deadlines_.resize(graph.made.size());
-        find_deadlines(scope);
-    }
+          traversal_(traversal_of(kernel)),
+          deadlines_(graph, lowered, placement, arrivals, stage, traversal_, scope),
+          waits_for_tiles_(kernel.operations > 0 && waits_for_tiles()) {}
 
     /// By slot of `rank`. `phases`: tiles may start before all that they need has come.
     [[nodiscard]] std::vector<std::int64_t> by_arrival(std::int32_t rank, bool phases) {
-        if (kernel_.operations > 0 && !phases && makes_ && !waits_for_tiles_)
+        if (kernel_.operations > 0 && !phases && deadlines_.any() && !waits_for_tiles_)
             return by_need(rank, in_traversal(rank));
         const std::vector<std::size_t> places = places_of(at(rank), phases);
         std::vector<std::int64_t> tiles = by_place(in_traversal(rank), places);
-        if (!makes_) return tiles;
-        const std::vector<std::int64_t>& deadlines = deadlines_of(rank);
+        if (!deadlines_.any()) return tiles;
+        const std::vector<std::int64_t>& deadlines = deadlines_.of(rank);
         const auto key = [&](std::int64_t tile) {
             return std::pair(places[nodes_.class_of[tile]], deadlines[tile]);
         };
@@ -187,9 +180,9 @@ public:
             for (const std::int32_t c : nodes_.class_of) of_tile.push_back(ready[c]);
             const bool waits = std::ranges::any_of(of_tile, [](double time) { return time > 0; });
             order.tiles[rank] =
-                !makes_ || waits
+                !deadlines_.any() || waits
                     ? pack_tiles(times, of_tile, programs)
-                    : pack_by_deadline(times, deadlines_of(static_cast<std::int32_t>(rank)), programs);
+                    : pack_by_deadline(times, deadlines_.of(static_cast<std::int32_t>(rank)), programs);
         }
     }
 
@@ -266,9 +259,10 @@ private:
     [[nodiscard]] std::vector<std::int64_t> by_need(std::int32_t rank,
                                                     const std::vector<std::int64_t>& tiles) {
         const bool stated = !kernel_.traversal.empty();
-        static const std::vector<std::int64_t> kNone;
-        const std::vector<std::int64_t>& deadlines = stated ? kNone : deadlines_of(rank);
-        const auto due_at = [&](std::size_t place) { return stated ? kNever : deadlines[at(tiles[place])]; };
+        const std::vector<std::int64_t>* const deadlines = stated ? nullptr : &deadlines_.of(rank);
+        const auto due_at = [&](std::size_t place) {
+            return stated ? kNever : (*deadlines)[at(tiles[place])];
+        };
         const double tile_us = estimate_tile_times(kernel_, costs_).front();
         std::vector<double> ready;  // by class
         for (const Times& time : times_of(at(rank), false))
@@ -360,62 +354,6 @@ private:
         return false;
     }
 
-    /// When what an op sends of what a kernel makes should be made; kNever: whenever.
-    [[nodiscard]] std::int64_t due(NodeId node) const {
-        const plan::OpRef ref = graph_.ref(node);
-        const plan::Op& op = lowered_.plan.op(ref);
-        // What stays on the rank and is for nobody else is never due.
-        if (op.kind == plan::OpKind::local && op.reduce == plan::Reduce::none && !awaited_[at(node)])
-            return kNever;
-        // What a sum adds to is due when contributions have come, and one more is under way by then; but a
-        // sum that reads all of them where they are begins with all.
-        const auto direct = lowered_.direct.find(ref);
-        const bool staged =
-            op.reduce != plan::Reduce::none &&
-            (direct == lowered_.direct.end() || direct->second.size() < lowered_.sources.at(ref).size());
-        return arrivals_[node] - (staged ? 0 : lowered_.plan.bytes(op.dst));
-    }
-
-    [[nodiscard]] bool is_of_stage(const Made& made) const {
-        return made.stage == static_cast<std::int32_t>(stage_);
-    }
-
-    void find_awaited() {
-        awaited_.resize(at(graph_.num_ops()), false);
-        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
-            for (const Edge& edge : graph_.in[op]) {
-                if (graph_.is_op(edge.from)) awaited_[at(edge.from)] = true;
-            }
-        }
-    }
-
-    /// By tile: when the first of the chunks that it makes is to be sent; kNever for a tile that makes none.
-    const std::vector<std::int64_t>& deadlines_of(std::int32_t rank) {
-        if (deadlines_[at(rank)].empty())
-            find_deadlines(Scope::node_of(lowered_.plan.mesh, rank).within(lowered_.plan.num_ranks()));
-        return deadlines_[at(rank)];
-    }
-
-    /// Who sends what a rank makes is of its node.
-    void find_deadlines(Scope scope) {
-        for (std::int32_t rank = scope.first; rank < scope.end; ++rank)
-            deadlines_[at(rank)].assign(nodes_.class_of.size(), kNever);
-        for (NodeId op = graph_.first_op[at(scope.first)]; op < graph_.first_op[at(scope.end)]; ++op) {
-            if (placement_.awaits[op].empty()) continue;
-            const std::int64_t time = due(op);
-            for (const NodeId chunk : placement_.awaits[op]) {
-                const Made& made = graph_.made_at(chunk);
-                if (!is_of_stage(made)) continue;
-                for (const std::int64_t tile : made.makers) {
-                    std::int64_t& deadline = deadlines_[at(graph_[chunk].rank)][tile];
-                    deadline = std::min(deadline, time);
-                }
-            }
-        }
-        if (!takes_turns_) return;
-        for (std::int32_t rank = scope.first; rank < scope.end; ++rank) take_turns(deadlines_[at(rank)]);
-    }
-
     /// Whether some tile waits for what a tile, of whatever rank, makes. Where none that makes may come behind it, what is due
     /// first cannot decide.
     [[nodiscard]] bool waits_for_tiles() const {
@@ -439,47 +377,6 @@ private:
         return false;
     }
 
-    /// Whether tiles store all that leaves, and what comes of it is summed at once, or awaited at the end:
-    /// nobody then waits for one chunk before another.
-    [[nodiscard]] bool stores_all() const {
-        std::vector<bool> sums(graph_.made.size(), false);  // by rank
-        for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-            const Node& node = graph_.nodes[id];
-            if (is_stored(static_cast<NodeId>(id)) || !waits_for_chunk(static_cast<NodeId>(id))) continue;
-            if (node.kind != Node::Kind::sum || sums[at(node.rank)]) return false;
-            sums[at(node.rank)] = true;
-        }
-        return true;
-    }
-    [[nodiscard]] bool is_stored(NodeId node) const {
-        return graph_.is_op(node) && graph_.carrier(node) == Carrier::tile_stores;
-    }
-    /// Whether an op or tiles wait for what tiles of the stage make, on this rank or where they store it.
-    [[nodiscard]] bool waits_for_chunk(NodeId node) const {
-        const bool is_op = graph_.is_op(node);
-        if (!is_op && graph_[node].kind != Node::Kind::tiles) return false;
-        if (std::ranges::any_of(graph_.in[at(node)],
-                                [&](const Edge& edge) { return edge.lag == 0 && is_stored(edge.from); }))
-            return true;
-        return is_op && std::ranges::any_of(placement_.awaits[node], [&](NodeId chunk) {
-                   return graph_.made_at(chunk).stage == static_cast<std::int32_t>(stage_);
-               });
-    }
-
-    /// The first tiles of all of a rank's chunks are due first, in the order of the chunks, then their second ones.
-    void take_turns(std::vector<std::int64_t>& of_rank) const {
-        std::map<std::int64_t, std::int64_t> next;  // by deadline
-        for (const std::int64_t deadline : of_rank) next[deadline] = 0;
-        std::int64_t place = 0;
-        for (auto& [deadline, first] : next) first = place++;
-        for (const std::int64_t tile : traversal_) {
-            std::int64_t& deadline = of_rank[at(tile)];
-            std::int64_t& turn = next[deadline];
-            deadline = turn;
-            turn += place;
-        }
-    }
-
     const Graph& graph_;
     const Costs& costs_;
     const kernel::Kernel& kernel_;
@@ -490,11 +387,8 @@ private:
     std::size_t stage_;
     const Graph::StageNodes& nodes_;
     std::vector<std::int64_t> traversal_;  ///< all tiles, in the kernel's order
-    bool makes_;  ///< some rank's tiles of the stage make chunks: these are then filled
+    Deadlines deadlines_;
     bool waits_for_tiles_;
-    bool takes_turns_ = false;
-    std::vector<bool> awaited_;                         ///< by op: another one comes after it
-    std::vector<std::vector<std::int64_t>> deadlines_;  ///< by rank, as they are asked for, and tile
 };
 
 /// Lets the first programs of a stage run more tiles than the others, as many as fit in before these begin.
