@@ -176,7 +176,7 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
     for (const fuse::Stage& stage : program.stages) {
         SYNCOPATE_TAKE(const auto language, language_of(stage.kernel));
         SYNCOPATE_TAKE(auto source, language->emit({stage.kernel, program.plan, stage.bindings}, *schedule,
-                                                  artifact.sources.size()));
+                                                   artifact.sources.size()));
         artifact.sources.push_back(
             {std::move(source), language->original(stage.kernel), suffix_of(stage.kernel.file)});
         const std::vector<std::string> warnings =
