@@ -179,16 +179,16 @@ TEST(CollectivesByNccl, AreGivenUpWhereAReplayedGraphDoesNotEnd) {
     });
 }
 
-fuse::Schedule gathered_between_nodes() {
+fuse::Schedule gathered_between(const fuse::sample::Gemm& product) {
     plan::AllGatherOptions options;
     options.algorithm = plan::Algorithm::hierarchical;
     const plan::Plan plan =
-        plan::all_gather({{{"node", 2}, {"gpu", 1}}, "node"}, fuse::sample::a_of({8, 4, 4, 2, 2, 2}), options)
-            .value();
-    return fuse::fuse({fuse::sample::gemm({8, 4, 4, 2, 2, 2}), plan, {{"a_ptr", "A"}}},
-                      {.device = fuse::Device::cuda})
+        plan::all_gather({{{"node", 2}, {"gpu", 1}}, "node"}, fuse::sample::a_of(product), options).value();
+    return fuse::fuse({fuse::sample::gemm(product), plan, {{"a_ptr", "A"}}}, {.device = fuse::Device::cuda})
         .value();
 }
+
+fuse::Schedule gathered_between_nodes() { return gathered_between({8, 4, 4, 2, 2, 2}); }
 
 /// What has come for this rank's tiles, by its signals.
 std::set<std::uint32_t> arrived(const FusedOp& op, const SymmetricHeap& heap) {
@@ -228,12 +228,18 @@ TEST(SidesByNccl, HaveTheMultiprocessorsThatAGridOfWaitingTilesMustLeave) {
             RANK_CHECK(op.require_room(0, kernel, {1, 2, 1}), "two programs have room");
             const Status refused = op.call(kernel, {1, 3, 1}, 0, {});
             RANK_CHECK(!refused && refused.error().error_class == ErrorClass::usage, "three programs");
-            RANK_CHECK(refused.error().message.find("1 x 3 x 1 are 1 programs too many") != std::string::npos,
+            RANK_CHECK(refused.error().message.find("of 1 x 3 x 1 these are 1 too many") != std::string::npos,
                        refused.error().message);
             RANK_CHECK(op.call(kernel, {2, 1, 1}, 0, {}), "no call had begun");
             return true;
         },
         gathered_between_nodes, 1, 600'000);
+    on_both(
+        [](PlayedCalls&, FusedOp& op, CudaKernel& kernel) {
+            RANK_CHECK(op.require_room(0, kernel, {64, 1, 1}), "one program waits; the others end");
+            return true;
+        },
+        [] { return gathered_between({8, 4, 4, 4, 4, 2}); }, 1, 600'000);
     on_both(
         [](PlayedCalls&, FusedOp& op, CudaKernel& kernel) {
             RANK_CHECK(op.require_room(0, kernel, {4, 1, 1}), "nothing comes from another node");

@@ -194,8 +194,8 @@ std::string channel_objection(const Schedule& schedule) {
     return any ? Events(schedule).objection() : std::string();
 }
 
-bool waits_for_channel(const Schedule& schedule, std::int32_t rank, std::size_t stage) {
-    if (schedule.mesh.num_nodes() == 1) return false;
+std::int64_t waits_for_channel(const Schedule& schedule, std::int32_t rank, std::size_t stage) {
+    if (schedule.mesh.num_nodes() == 1) return 0;
     const std::int32_t of_node = schedule.mesh.ranks_of_node(), first = rank / of_node * of_node;
     const auto receives = [](const Transfer& transfer) {
         return transfer.channel() != nullptr && !transfer.channel()->sends;
@@ -203,13 +203,13 @@ bool waits_for_channel(const Schedule& schedule, std::int32_t rank, std::size_t 
     bool some_come = false;
     for (std::int32_t near = first; near < first + of_node; ++near)
         some_come = some_come || std::ranges::any_of(schedule.ranks[at(near)].transfers, receives);
-    if (!some_come) return false;
+    if (!some_come) return 0;
     const RankSchedule& own = schedule.ranks[at(rank)];
     const auto of_op = [&](const Wait& wait) {
         const SignalMeaning::Kind kind = own.signals[at(wait.signal)].kind;
         return wait.lag == 0 && kind != SignalMeaning::Kind::ready;
     };
-    return std::ranges::any_of(schedule.slots_of(own, stage), [&](const Slot& slot) {
+    return std::ranges::count_if(schedule.slots_of(own, stage), [&](const Slot& slot) {
         return std::ranges::any_of(slot.waits, of_op) ||
                std::ranges::any_of(
                    slot.phases, [&](const Phase& phase) { return std::ranges::any_of(phase.waits, of_op); });

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <tuple>
 #include <variant>
 
 #include "runtime/call/call_executor.hpp"
@@ -90,9 +91,9 @@ FusedOp::FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& sche
 FusedOp::~FusedOp() {
     if (heap_->rendezvous().is_a_parents()) {
         // Its threads are the parent's, as is the call that it may be in.
-        (void)buffers_.release();
-        (void)executor_.release();
-        (void)watched_.release();
+        std::ignore = buffers_.release();
+        std::ignore = executor_.release();
+        std::ignore = watched_.release();
         return;
     }
     heap_->remove_user(*this);
@@ -546,12 +547,12 @@ Status FusedOp::require_room(std::size_t stage, const CudaKernel& kernel, Grid g
                         "{} x {} x {} do not fit on the GPU",
                         grid.x, grid.y, grid.z));
     }
-    const std::uint64_t beyond = waits_for_channel_.at(stage) ? kernel.beyond(grid, fuse::kChannelBlocks) : 0;
+    const auto waiting = static_cast<std::uint64_t>(waits_for_channel_.at(stage));
+    const std::uint64_t beyond = kernel.beyond(grid, waiting, fuse::kChannelBlocks);
     if (beyond == 0) return Done{};
     return usage(fmt::format(
-        "its tiles wait for what NCCL brings from other nodes, on {} multiprocessors that its grid must "
-        "leave "
-        "free; {} x {} x {} are {} programs too many: launch as many fewer, each with several tiles",
+        "its tiles wait for what NCCL brings from other nodes, on {} multiprocessors that programs which "
+        "wait must leave free; of {} x {} x {} these are {} too many: launch fewer, each with several tiles",
         fuse::kChannelBlocks, grid.x, grid.y, grid.z, beyond));
 }
 
@@ -693,7 +694,7 @@ Status FusedOp::destroy() {
         meet(options_.deadline_ms > 0 ? Milliseconds(options_.deadline_ms) : kOfGroup);
     if (!all && heap_->rendezvous().calls_differ()) {
         // The others learn it in their calls, and may then close, too.
-        const Error differ = all.error();
+        const Error& differ = all.error();
         if (meet(kToCloseAfterAll)) free_memory();
         return differ;
     }

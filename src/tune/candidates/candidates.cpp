@@ -247,7 +247,7 @@ private:
         });
         // Transfers whose backend is open are copied, and small sums stored at their peers by who adds them
         // up.
-        each_cut({}, [&](Strategy cut) { add(cut); });
+        each_cut({}, [&](const Strategy& cut) { add(cut); });
         for (const std::int32_t count : stored_counts(others)) {
             for (const TileConfig& tile : tiles_of_last_round()) {
                 add({.tiles = {tile}, .split = 1, .stored = count});

@@ -54,9 +54,9 @@ inline constexpr std::int32_t kChannelBlocks = 2;
 /// circle where sides would wait for each other. Changes nothing where nothing goes between nodes.
 [[nodiscard]] Status order_channel(const Lowered& lowered, Graph& graph);
 
-/// Whether tiles of the stage wait on `rank` for what the channel may have brought to its node: then the grid leaves it its
-/// multiprocessors.
-[[nodiscard]] bool waits_for_channel(const Schedule& schedule, std::int32_t rank, std::size_t stage);
+/// How many tiles of the stage wait on `rank` for what the channel may have brought to its node: programs that run them leave it
+/// its multiprocessors.
+[[nodiscard]] std::int64_t waits_for_channel(const Schedule& schedule, std::int32_t rank, std::size_t stage);
 
 /// Why the sides of a schedule, which may have been made or changed elsewhere, would not meet, or who would
 /// wait for whom in a circle; empty if they all meet. Of a part: whether its ranks keep to the order of rounds. Between nodes

@@ -242,9 +242,9 @@ private:
     fuse::Schedule schedule_;
     Options options_;
     std::unique_ptr<OpMemory> memory_;
-    std::vector<std::int32_t> table_;       ///< of all stages, one after another
-    std::vector<bool> waits_for_channel_;   ///< by stage, on this rank
-    std::vector<std::size_t> stage_begin_;  ///< in table_, by stage; one more entry for the end
+    std::vector<std::int32_t> table_;              ///< of all stages, one after another
+    std::vector<std::int64_t> waits_for_channel_;  ///< tiles that do, by stage, on this rank
+    std::vector<std::size_t> stage_begin_;         ///< in table_, by stage; one more entry for the end
     std::unique_ptr<CallExecutor> executor_;
     std::unique_ptr<UserBuffers> buffers_;
     std::shared_ptr<CallWatch> watch_;    ///< null of one rank alone

@@ -176,9 +176,11 @@ bool CudaKernel::runs_at_once(Grid grid) const {
            static_cast<std::uint64_t>(resident_) * static_cast<std::uint64_t>(multiprocessors_);
 }
 
-std::uint64_t CudaKernel::beyond(Grid grid, int free) const {
+std::uint64_t CudaKernel::beyond(Grid grid, std::uint64_t waiting, int free) const {
     const auto room = static_cast<std::uint64_t>(std::max(multiprocessors_ - free, 0));
-    return blocks_of(grid) - std::min(blocks_of(grid), room);
+    const std::uint64_t stay =
+        std::min(blocks_of(grid), waiting * static_cast<std::uint64_t>(options_.num_ctas));
+    return stay - std::min(stay, room);
 }
 
 Status CudaKernel::prepare(Grid grid) {
@@ -273,7 +275,7 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
     return not_built();
 }
 bool CudaKernel::runs_at_once(Grid) const { return false; }
-std::uint64_t CudaKernel::beyond(Grid, int) const { return 0; }
+std::uint64_t CudaKernel::beyond(Grid, std::uint64_t, int) const { return 0; }
 Status CudaKernel::prepare(Grid) { return not_built(); }
 Status CudaKernel::launch(Grid, CudaStream, const KernelArguments&, bool, std::uint64_t) {
     return not_built();

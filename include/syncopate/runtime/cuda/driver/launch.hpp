@@ -140,9 +140,9 @@ public:
     [[nodiscard]] int max_programs_per_multiprocessor() const { return resident_; }
     /// Whether all programs of `grid` have a place on the GPU when nothing else runs there.
     [[nodiscard]] bool runs_at_once(Grid grid) const;
-    /// How many blocks `grid` has more than there are multiprocessors beside `free`, which it leaves free, as blocks go first to
-    /// such that have none.
-    [[nodiscard]] std::uint64_t beyond(Grid grid, int free) const;
+    /// How many blocks of `grid`, of whose programs `waiting` may stay where they are, are more than there are multiprocessors
+    /// beside `free`, which these leave free, as blocks go first to such that have none.
+    [[nodiscard]] std::uint64_t beyond(Grid grid, std::uint64_t waiting, int free) const;
 
 private:
     struct Scratch;
