@@ -142,30 +142,50 @@ def learns_without_room(group: sy.Group) -> None:
 
 
 def fails_on_one_node(group: sy.Group, nodes: int) -> None:
-    """Where one node alone cannot make its part, all ranks take the pair, and say why."""
+    """Where one node alone cannot make its part, or compile it, all ranks take the pair, and say why."""
     import syncopate.torch  # noqa: F401
     import torch.distributed as dist
-    from syncopate.face import fused
+    from syncopate.call.prepared import Prepared
+    from syncopate.face.fused import FusedKernel
     from syncopate.torch import calls
 
-    def part(self, *given, **options):
-        if group.rank // (group.size // nodes) == nodes - 1:
-            raise ValueError("this node's part fails")
-        return made(self, *given, **options)
-
-    made, fused.FusedKernel._fuse = fused.FusedKernel._fuse, part
     chosen, calls._chosen = calls._chosen, lambda *_: (Strategy(tilings=(SMALL,)), False)
+    for rows, (owner, name) in zip((8, 9), ((FusedKernel, "_fuse"), (Prepared, "compile")), strict=True):
+        works = getattr(owner, name)
+
+        def fails(self, *given, works=works, name=name, **options):
+            if group.rank // (group.size // nodes) == nodes - 1:
+                raise ValueError(f"this node's {name} fails")
+            return works(self, *given, **options)
+
+        setattr(owner, name, fails)
+        try:
+            x, w = numbers((rows, 48), 5, group.rank), numbers((48, 16), 6)
+            y = torch.ops.syncopate.all_gather_matmul(x, w, dist.group.WORLD.group_name)
+        finally:
+            setattr(owner, name, works)
+        whole = torch.cat([numbers((rows, 48), 5, rank) for rank in range(group.size)])
+        expect(torch.equal(y, whole @ w), f"{name}: the pair differs")
+        said = [row for row in str(sy.report()).splitlines() if f"this node's {name} fails" in row]
+        expect(len(said) == 1, f"{name}: the report says: {sy.report()}")
+    calls._chosen = chosen
+
+
+def completes_alike(group: sy.Group, nodes: int) -> None:
+    """Hosts whose machine files differ would leave a strategy's rest to others; rank 0 says what it is."""
+    from syncopate import _syncopate
+
+    completed = _syncopate.tune.complete
+
+    def otherwise(*given, **options):
+        made = completed(*given, **options)
+        return replace(made, split=4) if group.rank // (group.size // nodes) == nodes - 1 else made
+
+    _syncopate.tune.complete = otherwise
     try:
-        x, w = numbers((8, 48), 5, group.rank), numbers((48, 16), 6)
-        y = torch.ops.syncopate.all_gather_matmul(x, w, dist.group.WORLD.group_name)
+        check(group, ops.MatmulReduceScatter, 1, split=2)
     finally:
-        fused.FusedKernel._fuse, calls._chosen = made, chosen
-    expect(
-        torch.equal(y, torch.cat([numbers((8, 48), 5, rank) for rank in range(group.size)]) @ w),
-        "the pair differs",
-    )
-    rows = [row for row in str(sy.report()).splitlines() if "this node's part fails" in row]
-    expect(len(rows) == 1, f"the report says: {sy.report()}")
+        _syncopate.tune.complete = completed
 
 
 def of_no_torch(group: sy.Group) -> sy.Group:
@@ -223,6 +243,7 @@ def work(group: sy.Group, calls: int, nodes: int) -> None:
     attends(group, nodes)
     refused(group, nodes)
     differ(group, nodes)
+    completes_alike(group, nodes)
     text = str(sy.report())
     for kind in KINDS:
         rows = [row for row in text.splitlines() if f"between nodes, {kind.name} " in row]

@@ -345,7 +345,7 @@ class FusedKernel:
             self._require_whole_sums(artifact, taken)
             return artifact, [text.load(stage) for text, stage in zip(texts, artifact.stages, strict=True)]
 
-        artifact, kernels = self._together(group, fused)
+        artifact, kernels = self._together(group, "fused", fused)
         prepared = Prepared(
             artifact,
             group,
@@ -358,25 +358,23 @@ class FusedKernel:
         def compiled() -> None:
             prepared.compile([one.items for one in taken], [one.options for one in taken])
 
-        if not self._in_step:
-            compiled()
-            return prepared
         try:
-            group.together("compiled", compiled)
-        except FailedTogether:
-            prepared.close()
+            self._together(group, "compiled", compiled)
+        except Exception:
+            if self._in_step or self.plan.num_nodes > 1:  # all ranks have failed
+                prepared.close()
             raise
         return prepared
 
-    def _together(self, group: Group, fused: Callable[[], Any]) -> Any:
+    def _together(self, group: Group, what: str, work: Callable[[], Any]) -> Any:
         """In step all ranks hear of it where one cannot. Of several nodes they do, too, as each makes its own part; a rank's own
         error stays what it is, where it is one that callers expect of a program that cannot be fused."""
         if self._in_step:
-            return group.together("fused", fused)
+            return group.together(what, work)
         if self.plan.num_nodes == 1:
-            return fused()
+            return work()
         try:
-            return group.together("fused", fused)
+            return group.together(what, work)
         except FailedTogether as failed:
             if isinstance(failed.__cause__, (ValueError, _syncopate.SyncopateError)):
                 raise failed.__cause__ from None

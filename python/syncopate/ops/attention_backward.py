@@ -335,12 +335,13 @@ class AttentionBackward(BackwardLaunches):
 
     def _has_room(self) -> bool:
         """Else K and V are gathered before, so that no tile waits. Raises ValueError where there is nothing to gather by."""
-        room = self._room()
-        if room is None or self._tiles <= room:
+        room, of_q = self._room(), self.exchanges and self.deterministic
+        tiles = max(self._tiles, self._blocks_of_q if of_q else 0)  # of dQ's own kernel, which waits, too
+        if room is None or tiles <= room:
             return True
         self.why_kind = (
-            f"over nodes its {self._tiles} tiles of {self.block_n} rows of a head of K are more than the {room} multiprocessors "
-            "that are left to them, so K and V of the whole sequence are gathered before"
+            f"over nodes its {tiles} tiles that wait are more than the {room} multiprocessors that are left to them, so K and V "
+            "of the whole sequence are gathered before"
         )
         if self.group.process_group is None:
             raise ValueError(f"{self.name}: {self.why_kind}, which takes a torch process group")

@@ -51,6 +51,12 @@ class BackwardLaunches:
     def _tiles(self) -> int:
         return math.ceil(self.width / self.block_n) * (self.problem.hkv // self._shared_by) * self.problem.b
 
+    @property
+    def _blocks_of_q(self) -> int:
+        """Of all rows and heads that this rank's kernel walks."""
+        block = self.q_rows if self.deterministic else self.block_m
+        return math.ceil(self._sq / block) * (self.problem.h // self._shared_by) * self.problem.b
+
     def _walked_rows(self, rank: int) -> Rows:
         """Of Q, that a rank's kernel walks: of all ranks that it shares heads with."""
         if not self.exchanges:
@@ -145,7 +151,6 @@ class BackwardLaunches:
     def _calls(
         self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor, turn: int = 0
     ) -> list[Call]:
-        p = self.problem
         heads = ".heads" if self.exchanges else ""
         given = self._walked(heap, q, grad, self.is_gluon, turn)
         given |= {"dk_ptr": heap["DK" + heads], "dv_ptr": heap["DV" + heads]}
@@ -159,8 +164,7 @@ class BackwardLaunches:
         calls = [Call((self._tiles, 1, 1), given, options)]
         if not self.exchanges:
             return calls
-        block = self.q_rows if self.deterministic else self.block_m
-        rows = math.ceil(self._sq / block) * (p.h // self._shared_by) * p.b
+        rows = self._blocks_of_q
         if self.deterministic:
             made = self._of_q(heap, q, grad, heap["DQ.heads"], turn) | {"FIRST": True, "LAST": True}
             calls.append(Call((rows, 1, 1), made, self._options))

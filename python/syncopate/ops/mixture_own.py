@@ -36,6 +36,11 @@ def own_products(given: Any, activation: str, part: str, scales: str) -> tuple[A
 
 
 def name_of(product: Any) -> str:
-    """By which ranks tell theirs apart: with a digest of its own text."""
-    text = inspect.getsource(product.fn)
+    """By which ranks tell theirs apart: with a digest of its own text, as Triton has kept it."""
+    text = "".join(getattr(product, "raw_src", ()))
+    if not text:  # of the interpreter's
+        try:
+            text = inspect.getsource(product.fn)
+        except OSError:  # its file is gone
+            text = ""
     return f"{product.__name__}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"

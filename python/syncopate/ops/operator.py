@@ -93,7 +93,7 @@ class Operator:
             if strategy is None:
                 taken, found = self.chosen(group)
             else:
-                taken = complete(problem, strategy)
+                taken = complete(problem, strategy, group.rendezvous)
             self._on_trial = found and taken.fused
             if self._on_trial:
                 self._together("made", lambda: self._set_up(taken))
@@ -190,7 +190,7 @@ class Operator:
         self._on_trial = False
         if getattr(self, "fused", None) is not None and self.fused.prepared:
             self._left.append(self.fused)
-        self._set_up(complete(self.problem, Strategy(kernel="plain")))
+        self._set_up(complete(self.problem, Strategy(kernel="plain"), self.group.rendezvous))
         return False
 
     def _unfused_objection(self, group: Group) -> str:

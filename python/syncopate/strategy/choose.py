@@ -95,10 +95,16 @@ def choose_found(
 ) -> tuple[Strategy, bool]:
     """As choose(), and whether it is what tuning has found."""
     chosen, _, found = estimate(problem, unfused=unfused, kept=kept, copied=copied)
-    if rendezvous is not None and _syncopate.tune.mode() != "off":
-        text, found = json.loads(_syncopate.tune.share(rendezvous, json.dumps([chosen.to_json(), found])))
-        chosen = Strategy.from_json(text)
+    # Nodes may have other machine files, whatever is looked up.
+    if rendezvous is not None and (_syncopate.tune.mode() != "off" or problem.nodes > 1):
+        return shared(chosen, found, rendezvous)
     return chosen, found
+
+
+def shared(strategy: Strategy, found: bool, rendezvous: Any) -> tuple[Strategy, bool]:
+    """What rank 0 has given. Collective."""
+    text, found = json.loads(_syncopate.tune.share(rendezvous, json.dumps([strategy.to_json(), found])))
+    return Strategy.from_json(text), found
 
 
 def recorded(problem: Problem) -> Strategy | None:
@@ -109,6 +115,8 @@ def recorded(problem: Problem) -> Strategy | None:
     return None if tells else Strategy(kernel="plain")
 
 
-def complete(problem: Problem, given: Strategy) -> Strategy:
-    """`given` with everything that it leaves open."""
-    return _syncopate.tune.complete(problem, given, **here(problem.device))
+def complete(problem: Problem, given: Strategy, rendezvous: Any = None) -> Strategy:
+    """`given` with everything that it leaves open. With the `rendezvous` of ranks on several nodes, whose machine files may
+    differ, rank 0 does it for all. Collective then."""
+    made = _syncopate.tune.complete(problem, given, **here(problem.device))
+    return made if rendezvous is None or problem.nodes == 1 else shared(made, False, rendezvous)[0]
