@@ -61,6 +61,21 @@ std::optional<std::int64_t> padded_head(std::int64_t head_dim, bool cuda) {
     return std::nullopt;
 }
 
+Result<plan::AttentionShape> attention_shape(const Problem& problem) {
+    const std::int64_t head_dim = problem.extent("D");
+    const std::optional<std::int64_t> padded = padded_head(head_dim);
+    if (!padded)
+        return Error{fmt::format("attention: D is {}: no kernel has tiles for such heads", head_dim),
+                     {},
+                     ErrorClass::usage};
+    return plan::AttentionShape{.batch = problem.extent("B"),
+                                .heads = problem.extent("H"),
+                                .kv_heads = problem.extent("HKV"),
+                                .length = problem.extent("S"),
+                                .head_dim = *padded,
+                                .dtype = problem.dtype};
+}
+
 AttentionKernel choose_attention_kernel(const plan::AttentionShape& shape, std::int32_t ranks, double scale,
                                         const AttentionTarget& target) {
     using enum AttentionKernelName;

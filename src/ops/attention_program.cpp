@@ -11,6 +11,7 @@
 #include "syncopate/ops/attention.hpp"
 #include "syncopate/ops/attention_kernel.hpp"
 #include "syncopate/ops/statements.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -26,17 +27,7 @@ std::int32_t group_of(std::int32_t ranks) {
 
 Result<AttentionTask> attention_task(const Problem& problem, const Strategy& strategy) {
     AttentionTask task;
-    task.shape = {.batch = problem.extent("B"),
-                  .heads = problem.extent("H"),
-                  .kv_heads = problem.extent("HKV"),
-                  .length = problem.extent("S"),
-                  .head_dim = problem.extent("D"),
-                  .dtype = problem.dtype};
-    const std::optional<std::int64_t> padded = padded_head(task.shape.head_dim);
-    if (!padded)
-        return usage(
-            fmt::format("attention: D is {}: no kernel has tiles for such heads", task.shape.head_dim));
-    task.shape.head_dim = *padded;
+    SYNCOPATE_TAKE(task.shape, attention_shape(problem));
     task.sequence = {.length = task.shape.length, .causal = problem.extent("causal") != 0};
     task.kind = problem.word("kind");
     task.nodes = problem.nodes;

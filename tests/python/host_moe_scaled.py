@@ -97,11 +97,23 @@ def close(y, right, what, room=0.01):
     expect(off < room, f"{what} is off by {off:.2e} of its norm")
 
 
-class Streamed(ScaledMoe):
-    """Whose products take descriptors, as on Hopper."""
+def check_streamed(kind, layer, extents, given, scales, rank, group):
+    """By products that take descriptors, as on Hopper."""
 
-    def _has_tma(self):
-        return True
+    class Streamed(kind):
+        def _has_tma(self):
+            return True
+
+    shape = (extents[0], layer.experts, extents[1], *extents[2:], FP8)
+    op = Streamed(*shape, group, scales=layer.kind, out_dtype=torch.float16, tiling=FEW)
+    op.heap["X"].view(torch.uint8).fill_(127)  # NaN: what lies between two groups' rows
+    op.heap["A"].view(torch.uint8).fill_(127)
+    op.heap["x_scale"].fill_(float("nan"))
+    y, _, _ = op.run(*given, scales)
+    close(y, layer.right(rank), f"{kind.parallel} parallel, by descriptors {layer.kind}, {extents}")
+    told = kind.bytes_ahead(*shape, layer.size, scales=layer.kind, device="host", tiling=FEW)
+    expect(op.held_bytes() == told, f"{op.held_bytes()} bytes, told {told}")
+    op.close()
 
 
 def check_kinds(rank, size, group):
@@ -112,16 +124,7 @@ def check_kinds(rank, size, group):
             y = ops.moe(*given, group, scales=scales)
             expect(y.dtype == torch.bfloat16, f"y is of {y.dtype}")
             close(y, layer.right(rank), f"{kind}, {extents}")
-            shape = (extents[0], layer.experts, extents[1], *extents[2:], FP8)
-            op = Streamed(*shape, group, scales=kind, out_dtype=torch.float16, tiling=FEW)
-            op.heap["X"].view(torch.uint8).fill_(127)  # NaN: what lies between two groups' rows
-            op.heap["A"].view(torch.uint8).fill_(127)
-            op.heap["x_scale"].fill_(float("nan"))
-            y, _, _ = op.run(*given, scales)
-            close(y, layer.right(rank), f"by descriptors {kind}, {extents}")
-            told = ScaledMoe.bytes_ahead(*shape, size, scales=kind, device="host", tiling=FEW)
-            expect(op.held_bytes() == told, f"{op.held_bytes()} bytes, told {told}")
-            op.close()
+            check_streamed(ScaledMoe, layer, extents, given, scales, rank, group)
         sy.close(group)
     # Columns of both halves of w1 in one block have scales of their own.
     layer = Layer(size, 1, "row", (3, 1, 32, 48))
@@ -132,11 +135,6 @@ def check_kinds(rank, size, group):
 
 def check_tensor(rank, size, group):
     """Tensor parallel experts: each rank rounds what its own columns make, in blocks of them."""
-
-    class Streamed(ScaledTensorMoe):
-        def _has_tma(self):
-            return True
-
     for kind in ("row", "block"):
         for own, extents in ((2, (T, K, H, 128 * size)), (1, (19, 1, 144, 128 * size))):
             layer = Layer(size, own, kind, extents)
@@ -146,16 +144,7 @@ def check_tensor(rank, size, group):
             close(y, layer.right(rank), f"tensor parallel, {kind}, {extents}")
             again = ops.moe(*given, group, parallel="tensor", scales=scales)
             expect(torch.equal(again, y), f"tensor parallel, {kind}, {extents}: other bits")
-            shape = (extents[0], layer.experts, extents[1], *extents[2:], FP8)
-            op = Streamed(*shape, group, scales=kind, out_dtype=torch.float16, tiling=FEW)
-            op.heap["X"].view(torch.uint8).fill_(127)  # NaN
-            op.heap["A"].view(torch.uint8).fill_(127)
-            op.heap["x_scale"].fill_(float("nan"))
-            y, _, _ = op.run(*given, scales)
-            close(y, layer.right(rank), f"tensor parallel, by descriptors {kind}, {extents}")
-            told = ScaledTensorMoe.bytes_ahead(*shape, size, scales=kind, device="host", tiling=FEW)
-            expect(op.held_bytes() == told, f"{op.held_bytes()} bytes, told {told}")
-            op.close()
+            check_streamed(ScaledTensorMoe, layer, extents, given, scales, rank, group)
         sy.close(group)
     # A rank's columns end in the middle of a block of what the whole makes.
     layer = Layer(size, 1, "row", (T, 1, H, 72 * size))

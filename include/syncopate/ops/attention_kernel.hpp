@@ -6,8 +6,10 @@
 #include <string>
 #include <string_view>
 
+#include "syncopate/ops/problem.hpp"
 #include "syncopate/ops/strategy.hpp"
 #include "syncopate/plan/templates/attention.hpp"
+#include "syncopate/result.hpp"
 
 namespace syncopate::ops {
 
@@ -36,6 +38,8 @@ struct AttentionTarget {
 /// The least head size that has tiles and room for `head_dim` columns: what heads of another size are padded
 /// to, by columns of zeros. None: they are too large.
 [[nodiscard]] std::optional<std::int64_t> padded_head(std::int64_t head_dim, bool cuda = true);
+/// Of a problem "attention:S=…,H=…,…", with its heads padded. Fails (usage) where they are too large.
+[[nodiscard]] Result<plan::AttentionShape> attention_shape(const Problem& problem);
 
 /// The Gluon kernel where it may run: on Hopper, for 16-bit heads that it has tiles for, a scale above 0, and
 /// sequences that leave each rank two tiles. Else the plain one, with the reason.

@@ -200,7 +200,9 @@ def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace)
             made = call()
             made = made if isinstance(made, list) else [made]
             right = right or [one.clone() for one in made]
-            for what, one, of in zip(MADE, made, right, strict=False):
+            for what, (one, of) in zip(
+                MADE, zip(made, right, strict=True), strict=False
+            ):  # forward makes y alone
                 off = ((one.float() - of.float()).norm() / of.float().norm().clamp_min(1e-30)).item()
                 if not off < TOLERANCE:
                     raise ArithmeticError(f"its {what} is off by {off:.2g} of the norm of ours")

@@ -13,6 +13,16 @@ Error refused(std::string why) { return Error{"attention: " + std::move(why), {}
 
 }  // namespace
 
+std::vector<std::int64_t> first_rows(const std::vector<Rows>& rows) {
+    std::vector<std::int64_t> first;
+    std::int64_t held = 0;
+    for (const Rows& own : rows) {
+        first.push_back(held);
+        for (const Interval& run : own) held += run.size();
+    }
+    return first;
+}
+
 Rows intersect(const Rows& a, const Rows& b) {
     Rows made;
     for (const Interval& x : a) {

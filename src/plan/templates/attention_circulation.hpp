@@ -18,6 +18,16 @@ namespace syncopate::plan {
 [[nodiscard]] Chunk heads_chunk(const Builder& plan, std::int32_t tensor, const Interval& heads,
                                 const Interval& rows);
 
+/// A tensor of the caller's rows, all heads, and the one with a share of the heads.
+struct HeadPair {
+    std::int32_t rows = -1;
+    std::int32_t heads = -1;
+    std::int64_t share = 0;  ///< heads of a rank
+};
+
+/// By rank, where its rows begin in the callers' tensors.
+[[nodiscard]] std::vector<std::int64_t> first_rows(const std::vector<Rows>& rows);
+
 /// Fails (ErrorClass::usage) as attention() does.
 [[nodiscard]] Status check_attention(const Mesh& mesh, const AttentionShape& shape,
                                      const AttentionOptions& options);

@@ -13,13 +13,6 @@
 namespace syncopate::plan {
 namespace {
 
-/// A tensor of the caller's rows, all heads, and the one with a share of the heads.
-struct Pair {
-    std::int32_t rows = -1;
-    std::int32_t heads = -1;
-    std::int64_t share = 0;  ///< heads of a rank
-};
-
 /// Rows of one rank to whose gradients the same groups contribute.
 struct Segment {
     std::int32_t owner = 0;
@@ -30,12 +23,7 @@ struct Segment {
 class GroupsBackward : AttentionCirculation {
 public:
     GroupsBackward(const Mesh& mesh, const AttentionShape& shape, const AttentionBackwardOptions& options)
-        : AttentionCirculation(mesh, shape, options.moved) {
-        std::int64_t held = 0;
-        for (const Rows& own : options.moved.rows) {
-            first_.push_back(held);
-            for (const Interval& run : own) held += run.size();
-        }
+        : AttentionCirculation(mesh, shape, options.moved), first_(first_rows(options.moved.rows)) {
         std::int64_t most = 0;  // rows of a group
         for (std::int32_t group = 0; group < groups_; ++group) {
             std::int64_t rows = 0;
@@ -54,24 +42,24 @@ public:
 
     Result<Plan> run() {
         hold();
-        for (const Pair& one : keys_) exchange(one, true, false);
-        for (const Pair& one : queries_) exchange(one, true, true);
+        for (const HeadPair& one : keys_) exchange(one, true, false);
+        for (const HeadPair& one : queries_) exchange(one, true, true);
         pass_keys();
         pass_sums();
-        for (const Pair& one : sums_) give_back(one);
+        for (const HeadPair& one : sums_) give_back(one);
         exchange(dq_, false, true);
         return plan_.take();
     }
 
 private:
-    Pair pair(const std::string& name, std::int64_t heads, std::int64_t width, DType dtype,
-              std::int64_t rows) {
+    HeadPair pair(const std::string& name, std::int64_t heads, std::int64_t width, DType dtype,
+                  std::int64_t rows) {
         const auto tensor = [&](const std::string& called, std::int64_t of, std::int64_t number) {
             std::vector<std::int64_t> extents{shape_.batch, of, number};
             if (width > 0) extents.push_back(width);
             return plan_.tensor({called, std::move(extents), dtype});
         };
-        Pair made{.share = heads / group_};
+        HeadPair made{.share = heads / group_};
         made.rows = tensor(name, heads, shape_.length);
         made.heads = tensor(name + ".heads", made.share, rows);
         return made;
@@ -101,10 +89,10 @@ private:
         }
         return {before, before + rows.size()};
     }
-    [[nodiscard]] static Interval heads_of_share(const Pair& one, std::int32_t member) {
+    [[nodiscard]] static Interval heads_of_share(const HeadPair& one, std::int32_t member) {
         return {member * one.share, (member + 1) * one.share};
     }
-    [[nodiscard]] Chunk of_share(const Pair& one, const Interval& rows) const {
+    [[nodiscard]] Chunk of_share(const HeadPair& one, const Interval& rows) const {
         return chunk(one.heads, {0, one.share}, rows);
     }
 
@@ -131,17 +119,17 @@ private:
         for (std::int32_t rank = 0; rank < ranks_; ++rank) {
             for (const Interval& run : rows_of(rank)) {
                 const Interval local = in_callers(rank, run);
-                const auto whole = [&](const Pair& one) {
+                const auto whole = [&](const HeadPair& one) {
                     return RankChunk{rank, chunk(one.rows, {0, one.share * group_}, local)};
                 };
-                for (const Pair& one : keys_) plan_.initial(whole(one));
-                for (const Pair& one : queries_) plan_.initial(whole(one));
+                for (const HeadPair& one : keys_) plan_.initial(whole(one));
+                for (const HeadPair& one : queries_) plan_.initial(whole(one));
                 plan_.final(whole(dq_));
             }
             std::int64_t rows = 0;
             for (const Interval& run : rows_of_group(rank / group_)) rows += run.size();
             plan_.produced({rank, of_share(dq_, {0, rows})});
-            for (const Pair& one : sums_)
+            for (const HeadPair& one : sums_)
                 for (const Interval& run : attended(rank / group_))
                     plan_.produced({rank, of_share(one, run)}, true);
         }
@@ -149,7 +137,7 @@ private:
             for (std::int32_t member = 0; member < group_; ++member) {
                 std::vector<std::int32_t> contribute;
                 for (const std::int32_t group : segment.groups) contribute.push_back(rank_of(group, member));
-                for (const Pair& one : sums_)
+                for (const HeadPair& one : sums_)
                     plan_.final_of({segment.owner, chunk(one.rows, heads_of_share(one, member),
                                                          in_callers(segment.owner, segment.rows))},
                                    contribute);
@@ -159,7 +147,7 @@ private:
 
     /// Inside each group: a rank's rows to the rank that has the heads, or back; the next rank first, its own last.
     /// `of_group`: shares have the rows of the group, else of the sequence.
-    void exchange(const Pair& one, bool comes, bool of_group) {
+    void exchange(const HeadPair& one, bool comes, bool of_group) {
         for (std::int32_t step = 1; step <= group_; ++step) {
             for (std::int32_t rank = 0; rank < ranks_; ++rank) {
                 const std::int32_t member = (rank % group_ + step) % group_;
@@ -188,7 +176,7 @@ private:
                 for (std::int32_t member = 0; member < group_; ++member) {
                     const std::int32_t from = rank_of((origin + step) % groups_, member);
                     const std::int32_t to = rank_of((origin + step + 1) % groups_, member);
-                    for (const Pair& one : keys_) {
+                    for (const HeadPair& one : keys_) {
                         const Chunk moved = of_share(one, segment.rows);
                         (void)plan_.transfer({from, moved}, {to, moved});
                     }
@@ -211,7 +199,7 @@ private:
                 const auto from = static_cast<std::size_t>(hop);
                 if (from + 1 >= path.size()) continue;
                 for (std::int32_t member = 0; member < group_; ++member) {
-                    for (const Pair& one : sums_) {
+                    for (const HeadPair& one : sums_) {
                         const Chunk moved = of_share(one, segment.rows);
                         (void)plan_.transfer({rank_of(path[from], member), moved},
                                              {rank_of(path[from + 1], member), moved}, Reduce::sum);
@@ -222,7 +210,7 @@ private:
     }
 
     /// What is summed, to the ranks that hold the rows.
-    void give_back(const Pair& one) {
+    void give_back(const HeadPair& one) {
         for (std::int32_t step = 1; step <= group_; ++step) {
             for (const Segment& segment : segments_) {
                 const std::int32_t member = (segment.owner % group_ + step) % group_;
@@ -234,10 +222,10 @@ private:
         }
     }
 
-    std::array<Pair, 2> keys_;
-    std::array<Pair, 4> queries_;
-    std::array<Pair, 2> sums_;
-    Pair dq_;
+    std::array<HeadPair, 2> keys_;
+    std::array<HeadPair, 4> queries_;
+    std::array<HeadPair, 2> sums_;
+    HeadPair dq_;
     std::vector<std::int64_t> first_;  ///< by rank, where its rows begin in the callers' tensors
     std::vector<Segment> segments_;
 };

@@ -13,13 +13,6 @@
 namespace syncopate::plan {
 namespace {
 
-/// A tensor of the caller's rows, all heads, and the one with all rows of a share of the heads.
-struct Pair {
-    std::int32_t rows = -1;
-    std::int32_t heads = -1;
-    std::int64_t share = 0;  ///< heads of a rank
-};
-
 class HeadsBackward {
 public:
     HeadsBackward(const Mesh& mesh, const AttentionShape& shape, const AttentionBackwardOptions& options)
@@ -27,13 +20,8 @@ public:
           options_(options),
           plan_(mesh),
           ranks_(mesh.num_ranks()),
-          padded_(std::max(options.padded, shape.length)) {
-        std::int64_t held = 0;
-        for (const Rows& own : options.moved.rows) {
-            first_.push_back(held);
-            for (const Interval& run : own) held += run.size();
-        }
-    }
+          padded_(std::max(options.padded, shape.length)),
+          first_(first_rows(options.moved.rows)) {}
 
     Result<Plan> run() {
         const std::int64_t h = shape_.heads, kv = shape_.kv_heads, d = shape_.head_dim;
@@ -43,35 +31,35 @@ public:
         const std::array in{pair("K", kv, d, shape_.dtype), pair("V", kv, d, shape_.dtype),
                             pair("Q", h, d, shape_.dtype), pair("DO", h, d, shape_.dtype)};
         const std::array sums{pair("DK", kv, d, shape_.dtype), pair("DV", kv, d, shape_.dtype)};
-        const Pair dq = pair("DQ", h, d, shape_.dtype);
+        const HeadPair dq = pair("DQ", h, d, shape_.dtype);
         for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-            for (const Pair& one : rows) hold(rank, one, true);
-            for (const Pair& one : in) hold(rank, one, true);
-            for (const Pair& one : sums) hold(rank, one, false);
+            for (const HeadPair& one : rows) hold(rank, one, true);
+            for (const HeadPair& one : in) hold(rank, one, true);
+            for (const HeadPair& one : sums) hold(rank, one, false);
             hold(rank, dq, false);
         }
         const std::int32_t parts = options_.moved.parts;
         // A rank's own heads of its rows are copied before the kernel starts, so by as few copies as there are runs.
-        for (const Pair& one : in) move(one, true, {0, one.share}, 0);
-        for (const Pair& one : rows) move(one, true, {0, one.share}, 0);
-        for (const Pair& one : rows) exchange(one, true, {0, one.share});
+        for (const HeadPair& one : in) move(one, true, {0, one.share}, 0);
+        for (const HeadPair& one : rows) move(one, true, {0, one.share}, 0);
+        for (const HeadPair& one : rows) exchange(one, true, {0, one.share});
         for (std::int32_t part = 0; part < parts; ++part)
-            for (const Pair& one : in) exchange(one, true, part_of(one, part));
+            for (const HeadPair& one : in) exchange(one, true, part_of(one, part));
         for (std::int32_t part = 0; part < parts; ++part)
-            for (const Pair& one : sums) give_back(one, part_of(one, part));
+            for (const HeadPair& one : sums) give_back(one, part_of(one, part));
         give_back(dq, {0, dq.share});  // which is complete when all parts are
         return plan_.take();
     }
 
 private:
-    Pair pair(const std::string& name, std::int64_t heads, std::int64_t width, DType dtype) {
+    HeadPair pair(const std::string& name, std::int64_t heads, std::int64_t width, DType dtype) {
         const auto tensor = [&](const std::string& called, std::int64_t of, std::int64_t rows) {
             std::vector<std::int64_t> extents{shape_.batch, of, rows};
             if (width > 0) extents.push_back(width);
             return plan_.tensor({called, std::move(extents), dtype});
         };
         const std::int64_t share = heads / ranks_;
-        Pair made{.share = share};
+        HeadPair made{.share = share};
         made.rows = tensor(name, heads, shape_.length);
         made.heads = tensor(name + ".heads", share, width > 0 ? shape_.length : padded_);
         return made;
@@ -95,7 +83,7 @@ private:
         return runs;
     }
 
-    void hold(std::int32_t rank, const Pair& one, bool comes) {
+    void hold(std::int32_t rank, const HeadPair& one, bool comes) {
         const Interval all{0, one.share * ranks_};
         for (const auto& [local, rows] : runs_of(rank)) {
             if (comes)
@@ -107,23 +95,23 @@ private:
     }
 
     /// Heads of a rank's share.
-    [[nodiscard]] Interval part_of(const Pair& one, std::int32_t part) const {
+    [[nodiscard]] Interval part_of(const HeadPair& one, std::int32_t part) const {
         const std::int64_t each = one.share / options_.moved.parts;
         return {part * each, (part + 1) * each};
     }
 
     /// Some heads of each rank's share, to the next rank first.
-    void exchange(const Pair& one, bool comes, const Interval& of_share) {
+    void exchange(const HeadPair& one, bool comes, const Interval& of_share) {
         for (std::int32_t step = 1; step < ranks_; ++step) move(one, comes, of_share, step);
     }
     /// The same of what a rank makes; its own last.
-    void give_back(const Pair& one, const Interval& of_share) {
+    void give_back(const HeadPair& one, const Interval& of_share) {
         exchange(one, false, of_share);
         move(one, false, of_share, 0);
     }
 
     /// To the rank so many steps on; 0: to itself, by a local copy.
-    void move(const Pair& one, bool comes, const Interval& of_share, std::int32_t step) {
+    void move(const HeadPair& one, bool comes, const Interval& of_share, std::int32_t step) {
         for (std::int32_t rank = 0; rank < ranks_; ++rank) {
             const std::int32_t other = (rank + step) % ranks_;
             const std::int32_t owner = comes ? rank : other;  // of the rows

@@ -339,6 +339,19 @@ std::string objection(const Kind& kind, const AttentionProblem& problem) {
 
 }  // namespace
 
+void AttentionCandidate::take(const Result<Estimate>& made) {
+    if (made)
+        estimate = *made;
+    else
+        pruned = made.error().message;
+}
+
+void rank(std::vector<AttentionCandidate>& candidates) {
+    std::ranges::stable_sort(candidates, {}, [](const AttentionCandidate& candidate) {
+        return std::pair(!candidate.pruned.empty(), candidate.estimate.us);
+    });
+}
+
 std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem, const Machine& machine) {
     plan::AttentionOptions options;
     options.rows = problem.rows;
@@ -361,21 +374,15 @@ std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem, 
                     ? 1
                     : ops::attention_parts(problem.shape, problem.sequence, problem.rows, kind.ulysses);
             const Result<plan::Plan> plan = plan::attention(mesh, problem.shape, options);
-            const Result<Estimate> made =
+            candidate.take(
                 plan ? Played(problem, machine, options,
                               ops::relays_of(kind.name, static_cast<std::int32_t>(problem.rows.size())))
                            .run(*plan, kind.name == "unfused")
-                     : Result<Estimate>(plan.error());
-            if (made)
-                candidate.estimate = *made;
-            else
-                candidate.pruned = made.error().message;
+                     : Result<Estimate>(plan.error()));
         }
         all.push_back(std::move(candidate));
     }
-    std::ranges::stable_sort(all, {}, [](const AttentionCandidate& candidate) {
-        return std::pair(!candidate.pruned.empty(), candidate.estimate.us);
-    });
+    rank(all);
     return all;
 }
 

@@ -139,18 +139,10 @@ std::vector<AttentionCandidate> rank_attention_backward(const ops::AttentionBack
         if (kind != "double_ring") asked.forward.inner = 0;
         if (kind == "ulysses") asked.forward.split = 1;
         AttentionCandidate candidate{std::string(kind), asked.forward.inner, {}, objection(asked, ranks)};
-        if (candidate.pruned.empty()) {
-            const Result<Estimate> made = Played(asked, machine).run();
-            if (made)
-                candidate.estimate = *made;
-            else
-                candidate.pruned = made.error().message;
-        }
+        if (candidate.pruned.empty()) candidate.take(Played(asked, machine).run());
         all.push_back(std::move(candidate));
     }
-    std::ranges::stable_sort(all, {}, [](const AttentionCandidate& candidate) {
-        return std::pair(!candidate.pruned.empty(), candidate.estimate.us);
-    });
+    rank(all);
     return all;
 }
 

@@ -38,7 +38,13 @@ struct AttentionCandidate {
     std::int32_t inner = 0;
     Estimate estimate;   ///< µs
     std::string pruned;  ///< why the shape or the ranks do not allow it; "" where they do
+
+    /// Pruned where it cannot be estimated.
+    void take(const Result<Estimate>& made);
 };
+
+/// Those that are possible first, the best of them by the estimate first of all; among equals the first stays first.
+void rank(std::vector<AttentionCandidate>& candidates);
 
 /// All kinds, those that are possible first, the best of them by the estimate first of all; among equals
 /// the first in the order above. "unfused" is the all-gather, then the kernel.
