@@ -47,7 +47,7 @@ def fused(name: str, extents: tuple[int, ...], ranks: int, strategy: Strategy, o
         multiprocessors=lambda _: SMS, calling=lambda _: nullcontext(),
     )  # fmt: skip
     product.members_of = block.members_of = lambda *_: group
-    operator.complete = lambda _, given: given  # it is; this machine runs no Gluon kernel
+    operator.complete = lambda _, given, *_of: given  # it is; this machine runs no Gluon kernel
     op = ops.OPERATORS[name](*extents, strategy=strategy, **options)
     op.device = torch.device("meta")
     _, *given = (op.operand(operand) for operand in op._shapes)
