@@ -74,7 +74,7 @@ def check_operators(rank: int, size: int, scales: str) -> None:
     }
     m = 40 * size + 1
     data = Data(m, scales, size)
-    own = ops.operator.rows_of(m, size, rank)
+    own = ops.shards.rows_of(m, size, rank)
     total = sum(data.product(r).half().double() for r in range(size))
     sliced = sy.Strategy(tilings=(sy.strategy.SMALL,), chunking=sy.Chunking(2, 2))
     for strategy in (SMALL, sliced):

@@ -50,10 +50,7 @@ def fused(name: str, extents: tuple[int, ...], ranks: int, strategy: Strategy, o
     operator.complete = lambda _, given, *_of: given  # it is; this machine runs no Gluon kernel
     op = ops.OPERATORS[name](*extents, strategy=strategy, **options)
     op.device = torch.device("meta")
-    _, *given = (op.operand(operand) for operand in op._shapes)
-    x = None if op.input else op.operand("x")
-    y = None if op.output else op.empty(op.m, op.n)
-    calls = op.calls(operator._StandIns(op), x, given, y)
+    calls = op.calls_of_stand_ins()
     taken = [stages.launch_of(stage, call) for stage, call in zip(op.fused.stages, calls, strict=True)]
     whole = {tensor: (list(shape), dtype) for tensor, shape, dtype in op.plan.tensors}
     for stage, one in zip(op.fused.stages, taken, strict=True):

@@ -212,12 +212,7 @@ class AheadOperator:
     ) -> list[int]:
         """The kernels of its stages, for so many rows."""
         operator = self.made(rows, strategy)
-        _, *weights = (operator.operand(name) for name in operator._shapes)
-        x = None if operator.input else operator.operand("x")
-        y = None if operator.output else operator.empty(operator.m, operator.n)
-        from ..ops.operator import _StandIns
-
-        calls = operator.calls(_StandIns(operator), x, weights, y)
+        calls = operator.calls_of_stand_ins()
         taken = [_launch_of(call, {}) for call in calls]
         fused = operator.fused
         for index, one in enumerate(taken):

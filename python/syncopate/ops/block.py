@@ -20,9 +20,10 @@ from ..group import Group
 from ..strategy import Strategy
 from .differentiable import recorded, wanted
 from .gather import AllGatherMatmul
-from .operator import Operator, cached, count, members_of, problem_of, rows_of, summed
+from .operator import Operator, cached, members_of, problem_of
 from .product_kernel import Product
 from .reduce import MatmulReduceScatter
+from .shards import count, rows_of, summed
 
 
 class Apart:

@@ -13,8 +13,8 @@ import torch
 
 from ..group import Group
 from ..strategy import Strategy
-from .operator import count, rows_of
 from .product import OneProduct, call_cached
+from .shards import count, rows_of
 
 
 class AllGatherMatmul(OneProduct):

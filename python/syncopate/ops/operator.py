@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -12,7 +11,6 @@ import torch
 from .. import _syncopate
 from .._syncopate import layout
 from ..call import cache
-from ..call.arguments import DTYPES
 from ..call.executable import ALIGNED_ROWS, ROWS, Executable, Operand
 from ..call.places import OutputPlaces, check_operand, check_rows
 from ..call.prepared import Prepared, timing
@@ -33,6 +31,8 @@ from ..strategy.failures import warn_of_default
 from ..trace.record import Trace, recorder_of, without_signals
 from .differentiable import refuse_gradients
 from .product_kernel import Product, require_activation
+from .shards import count, rows_of
+from .stand_ins import StandIns
 from .unfused import PAIRS, Unfused, symmetric
 
 #: Of a call of the operator on `rank`: its x, or its weights.
@@ -295,12 +295,17 @@ class Operator:
         return self.prepared
 
     def _prepare(self, weights: Sequence[torch.Tensor]) -> None:
+        self.prepared = self.fused.prepare_calls(self.calls_of_stand_ins(weights))
+        self._executable = Executable(self.prepared, self._operands(), self._arguments)
+
+    def calls_of_stand_ins(self, weights: Sequence[torch.Tensor] = ()) -> list[Call]:
+        """What each kernel is compiled for: calls of the plan's tensors, of x and y and of the weights that are not given, by
+        tensors that nobody reads or writes."""
         _, *given = (self.operand(name) for name in self._shapes)
         given[: len(weights)] = weights
         x = None if self.input else self.operand("x")
         y = None if self.output else self.empty(self.m, self.n)
-        self.prepared = self.fused.prepare_calls(self.calls(_StandIns(self), x, given, y))
-        self._executable = Executable(self.prepared, self._operands(), self._arguments)
+        return self.calls(StandIns(self.plan, self.device), x, given, y)
 
     def _operands(self) -> list[Operand]:
         """x, the weights and y, as every call gives them."""
@@ -527,44 +532,6 @@ def is_capturing(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-class _StandIns(dict):
-    """The plan's tensors, made when asked for."""
-
-    def __init__(self, operator: Operator) -> None:
-        super().__init__()
-        self._operator = operator
-
-    def __missing__(self, name: str) -> torch.Tensor:
-        shape, dtype = next((s, d) for tensor, s, d in self._operator.plan.tensors if tensor == name)
-        made = self[name] = _without_memory(shape, DTYPES[dtype], self._operator.device)
-        return made
-
-
-def _without_memory(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A tensor that nobody reads or writes. On a GPU it takes no memory but for its first bytes: a whole tensor of the plan may
-    not fit beside the heap."""
-    if device.type != "cuda" or not torch.cuda.is_available():
-        return torch.empty(*shape, dtype=dtype, device=device)
-    return (
-        torch.as_tensor(_Address(math.prod(shape) * dtype.itemsize, device), device=device)
-        .view(dtype)
-        .view(*shape)
-    )
-
-
-class _Address:
-    """`size` bytes from an address of the GPU on, of which few are allocated."""
-
-    def __init__(self, size: int, device: torch.device) -> None:
-        self._there = torch.empty(512, dtype=torch.uint8, device=device)
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (self._there.data_ptr(), False),
-            "version": 3,
-        }
-
-
 def members_of(group: Group | Any | None, device: Any = None) -> Group:
     """`device`: "cuda" or "host"; None: that of the group. Raises ValueError where a Group is of another one."""
     if not isinstance(group, Group):
@@ -596,26 +563,6 @@ def problem_of(
 ) -> Problem:
     num_sms = group.multiprocessors(PROGRAMS_ON_HOST)
     return Problem(name, m, n, k, dtype, group.size, num_sms, group.device, f, out, scales, group.nodes)
-
-
-def rows_of(m: int, size: int, rank: int) -> slice:
-    """Those of `rank`'s shard of m rows; the first m % size ranks have one row more."""
-    base, extra = divmod(m, size)
-    first = rank * base + min(rank, extra)
-    return slice(first, first + base + (rank < extra))
-
-
-def count(rows: slice) -> int:
-    return rows.stop - rows.start
-
-
-def summed(parts: Sequence[torch.Tensor] | Any) -> torch.Tensor:
-    """In rank order as fp32, rounded once: as the runtime sums."""
-    total = None
-    for part in parts:
-        dtype = part.dtype
-        total = part.float() if total is None else total + part.float()
-    return total.to(dtype)
 
 
 def cached(

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from ..group import Group
-from .operator import rows_of, summed
 from .product import OneProduct, call_cached
+from .shards import rows_of, summed
 
 
 class Reduction(OneProduct):
