@@ -1,7 +1,6 @@
 #include "syncopate/fuse/passes/order.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <iterator>
 #include <numeric>
@@ -11,46 +10,16 @@
 
 #include "fuse/passes/deadlines.hpp"
 #include "fuse/passes/handover.hpp"
+#include "fuse/passes/ready_times.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/model/cost.hpp"
 #include "syncopate/fuse/passes/deal.hpp"
 #include "syncopate/fuse/passes/pack.hpp"
 #include "syncopate/fuse/passes/synchronize.hpp"
-#include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::fuse {
 namespace {
-
-double bytes_per_us(const Costs& costs) { return costs.copy_stream_gbps * 1e3; }
-
-Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placement& placement) {
-    Arrivals arrivals(placement.lanes.size(), 0);
-    for (const NodeId op : graph.sorted) {
-        const bool sum = graph[op].kind == Node::Kind::sum;
-        const bool direct = sum && lowered.direct.contains(graph.ref(op));  // its pulls are all that it moves
-        const NodeId previous = direct ? kNoNode : placement.started_before[op];
-        std::int64_t start = previous == kNoNode ? 0 : arrivals[previous];
-        for (const NodeId other : placement.before[op]) start = std::max(start, arrivals[other]);
-        const bool receives =
-            graph.round(op) >= 0 && !lowered.channel.at(graph.ref(op)).sends;  // it is there
-        arrivals[op] =
-            start + (direct || receives ? 0 : lowered.plan.bytes(lowered.plan.op(graph.ref(op)).dst));
-    }
-    return arrivals;
-}
-
-Result<Arrivals> on_topology(const Graph& graph, const Lowered& lowered, const Backends& backends,
-                             const plan::Topology& topology, double bytes_per_us) {
-    SYNCOPATE_TAKE(const plan::Simulation simulation,
-                   plan::simulate(transfers_of(lowered, backends), topology));
-    Arrivals arrivals;
-    for (NodeId op = 0; op < graph.num_ops(); ++op) {
-        arrivals.push_back(
-            std::llround(simulation.ops[graph[op].rank][graph[op].index].end_us * bytes_per_us));
-    }
-    return arrivals;
-}
 
 /// By slot, the program that runs it.
 Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel, const Options& options) {
@@ -131,12 +100,10 @@ public:
         : graph_(graph),
           costs_(options.costs),
           kernel_(kernel),
-          earlier_(earlier),
-          lowered_(lowered),
           placement_(placement),
-          arrivals_(arrivals),
           stage_(stage),
           nodes_(graph.stages[stage]),
+          readiness_(graph, arrivals, earlier, stage),
           traversal_(traversal_of(kernel)),
           deadlines_(graph, lowered, placement, arrivals, stage, traversal_, scope),
           waits_for_tiles_(kernel.operations > 0 && waits_for_tiles()) {}
@@ -174,7 +141,7 @@ public:
         for (std::size_t rank = 0; rank < order.tiles.size(); ++rank) {
             if (order.tiles[rank].size() != order.program_of.size()) continue;
             std::vector<double> ready;
-            for (const Times& time : times_of(rank, false))
+            for (const ReadyTimes& time : readiness_.of(rank, false))
                 ready.push_back(static_cast<double>(time.needed) / bytes_per_us(costs_));
             std::vector<double> of_tile;
             for (const std::int32_t c : nodes_.class_of) of_tile.push_back(ready[c]);
@@ -188,12 +155,12 @@ public:
 
     /// Deals tiles whose loops differ in length out to the programs of a persistent kernel.
     void deal(StageOrder& order) const {
-        if (!lengths_differ() || !counts_in_turns(order)) return;
+        if (!lengths_differ(nodes_) || !counts_in_turns(order)) return;
         const auto programs = at(1 + *std::ranges::max_element(order.program_of));
         // To begin and to end a tile is counted as one more iteration.
         std::vector<double> of_class;
         for (std::int32_t c = 0; c < nodes_.num_classes; ++c)
-            of_class.push_back(1.0 + static_cast<double>(length_of(c)));
+            of_class.push_back(1.0 + static_cast<double>(length_of(nodes_, c)));
         for (std::vector<std::int64_t>& tiles : order.tiles) {
             std::vector<double> times;
             times.reserve(tiles.size());
@@ -214,21 +181,14 @@ private:
         return true;
     }
 
-    /// When the tiles of one class can run.
-    struct Times {
-        std::int64_t first = 0;   ///< iteration 0
-        std::int64_t last = 0;    ///< the last iteration
-        std::int64_t needed = 0;  ///< `last`, but for what they load from its source
-    };
-
     /// By class: how many classes can run before it, of those that differ in when they can.
     [[nodiscard]] std::vector<std::size_t> places_of(std::size_t rank, bool phases) const {
-        const std::vector<Times> times = times_of(rank, phases);
-        const bool differ = phases && lengths_differ();
+        const std::vector<ReadyTimes> times = readiness_.of(rank, phases);
+        const bool differ = phases && lengths_differ(nodes_);
         std::vector<std::pair<std::int64_t, std::int64_t>> keys;
         for (std::int32_t c = 0; c < nodes_.num_classes; ++c)
             keys.emplace_back(times[c].first, !differ                     ? times[c].last
-                                              : kernel_.traversal.empty() ? -length_of(c)
+                                              : kernel_.traversal.empty() ? -length_of(nodes_, c)
                                                                           : 0);
         std::vector<std::pair<std::int64_t, std::int64_t>> sorted = keys;
         std::ranges::sort(sorted);
@@ -265,7 +225,7 @@ private:
         };
         const double tile_us = estimate_tile_times(kernel_, costs_).front();
         std::vector<double> ready;  // by class
-        for (const Times& time : times_of(at(rank), false))
+        for (const ReadyTimes& time : readiness_.of(at(rank), false))
             ready.push_back(static_cast<double>(time.last) / bytes_per_us(costs_));
         const auto ready_at = [&](std::size_t place) { return ready[at(nodes_.class_of[at(tiles[place])])]; };
         using First = std::pair<std::int64_t, std::size_t>;  // when it is due, its place in the order
@@ -297,63 +257,6 @@ private:
         return made;
     }
 
-    [[nodiscard]] std::vector<Times> times_of(std::size_t rank, bool phases) const {
-        std::vector<Times> times;
-        for (std::int32_t c = 0; c < nodes_.num_classes; ++c) {
-            const NodeId node = nodes_.first[rank] + c;
-            Times& time = times.emplace_back();
-            for (const Edge& edge : graph_.in[node]) {
-                time.last = std::max(time.last, arrivals_[edge.from]);
-                if (edge.iteration == 0) time.first = std::max(time.first, arrivals_[edge.from]);
-            }
-            time.needed = time.last;
-            // What tiles load is there from the start, but in the plan's order no source is asked by all at
-            // once.
-            for (const NodeId op : graph_.loads_of(stage_, node))
-                time.first = time.last = std::max(time.last, arrivals_[op]);
-            for (const NodeId chunk : graph_.awaited_by(stage_, node))
-                time.last = time.needed = std::max(time.last, made_at(rank, graph_.made_at(chunk)));
-            time.first = std::max(time.first, first_range(node, c));
-            if (!phases) time.first = time.last;
-        }
-        return times;
-    }
-
-    /// When an earlier stage has made a chunk: its stages follow each other in the estimate. What is complete
-    /// before the last round of its tiles is there when the first program of a later stage finds a place.
-    [[nodiscard]] std::int64_t made_at(std::size_t rank, const Made& made) const {
-        const StageOrder& order = earlier_[at(made.stage)];
-        return 2 * made.stage + (is_complete_early(made, order.tiles[rank], order.round) ? 1 : 2);
-    }
-
-    /// When some range of the first loop can run whose ranges come in any order; 0 where that is no such one.
-    [[nodiscard]] std::int64_t first_range(NodeId node, std::int32_t c) const {
-        if (!nodes_.ranged) return 0;
-        const std::vector<std::int64_t>& trips = nodes_.trips[at(c)];
-        const auto loop = std::ranges::find_if(trips, [](std::int64_t n) { return n > 0; }) - trips.begin();
-        std::int64_t covered = 0, earliest = kNever;
-        for (const Use& use : graph_.uses_of(stage_, node)) {
-            if (use.loop != loop) continue;
-            if (use.begin > covered) return 0;  // what is there from the start
-            covered = std::max(covered, use.end);
-            earliest = std::min(earliest, arrivals_[use.op]);
-        }
-        return covered < (trips.empty() ? 0 : trips[at(loop)]) ? 0 : earliest;
-    }
-
-    /// Iterations of all loops of a tile of the class.
-    [[nodiscard]] std::int64_t length_of(std::int32_t c) const {
-        const std::vector<std::int64_t>& trips = nodes_.trips[at(c)];
-        return std::accumulate(trips.begin(), trips.end(), std::int64_t{0});
-    }
-    /// Then the longest tiles go first among those that can start alike, as short ones fill the gaps.
-    [[nodiscard]] bool lengths_differ() const {
-        if (!nodes_.ranged) return false;
-        for (std::int32_t c = 1; c < nodes_.num_classes; ++c)
-            if (length_of(c) != length_of(0)) return true;
-        return false;
-    }
-
     /// Whether some tile waits for what a tile, of whatever rank, makes. Where none that makes may come behind it, what is due
     /// first cannot decide.
     [[nodiscard]] bool waits_for_tiles() const {
@@ -380,12 +283,10 @@ private:
     const Graph& graph_;
     const Costs& costs_;
     const kernel::Kernel& kernel_;
-    const std::vector<StageOrder>& earlier_;
-    const Lowered& lowered_;
     const Placement& placement_;
-    const Arrivals& arrivals_;
     std::size_t stage_;
     const Graph::StageNodes& nodes_;
+    Readiness readiness_;
     std::vector<std::int64_t> traversal_;  ///< all tiles, in the kernel's order
     Deadlines deadlines_;
     bool waits_for_tiles_;
@@ -427,30 +328,6 @@ void follow_rounds(const Graph& graph, std::size_t stage, StageOrder& made) {
 }
 
 }  // namespace
-
-std::string topology_objection(const plan::Plan& plan) {
-    if (plan.mesh.num_nodes() > 1) return "it goes over nodes, which a topology says nothing of";
-    const auto ragged =
-        std::ranges::find_if(plan.tensors, [](const plan::Tensor& t) { return t.ragged.has_value(); });
-    if (ragged != plan.tensors.end()) return "only a call knows how many rows of " + ragged->name + " move";
-    return {};
-}
-
-Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered, const Backends& backends,
-                                 const Placement& placement, const Options& options) {
-    const bool simulated = options.topology && topology_objection(lowered.plan).empty();
-    Result<Arrivals> arrivals =
-        simulated ? on_topology(graph, lowered, backends, *options.topology, bytes_per_us(options.costs))
-                  : on_equal_links(graph, lowered, placement);
-    if (!arrivals) return arrivals;
-    // What a rank's tiles load from its own memory is there.
-    for (NodeId op = 0; op < graph.num_ops(); ++op) {
-        if (graph.carrier(op) == Carrier::tile_loads &&
-            lowered.plan.op(graph.ref(op)).kind == plan::OpKind::local)
-            (*arrivals)[op] = 0;
-    }
-    return arrivals;
-}
 
 Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph& graph,
                                       const Lowered& lowered, const Placement& placement,
