@@ -59,6 +59,21 @@ struct Name {
     explicit Name(const char* name) : text(PyUnicode_InternFromString(name)) {}
 };
 
+/// Whether a level of torch's forward-mode derivatives is open, which calls do not carry.
+bool in_forward_mode() {
+    static auto* module = new nb::object(nb::module_::import_("torch.autograd.forward_ad"));
+    static const Name name("_current_level");
+    const nb::object level = nb::steal(PyObject_GetAttr(module->ptr(), name.text));
+    if (!level.is_valid()) nb::raise_python_error();
+    return PyLong_AsLong(level.ptr()) >= 0;
+}
+
+/// Tells autograd that a call writes it.
+void mark_written(nb::handle out) {
+    static auto* mark = new nb::object(nb::module_::import_("torch").attr("_C").attr("_increment_version"));
+    (*mark)(nb::make_tuple(out));
+}
+
 /// Whether autograd is to record a call of these.
 bool asks_for_gradients(nb::handle tensors, nb::handle out) {
     static const Name name("requires_grad");
@@ -150,13 +165,14 @@ nb::object call_known(nb::handle called, nb::handle tensors, nb::object out) {
     if (!call.read(called, tensors)) return nb::none();
     const auto found = table().find(call.key.text());
     PlainTensor result;
-    if (found == table().end() || (!out.is_none() && !result.read(out.ptr())) ||
+    if (found == table().end() || (!out.is_none() && !result.read(out.ptr())) || in_forward_mode() ||
         asks_for_gradients(tensors, out))
         return nb::none();
     const std::shared_ptr<KnownCall> known = found->second;
     known->used = tick();
     if (known->executable == nullptr) return known->entry;
-    if (out.is_none()) {
+    const bool is_given = !out.is_none();
+    if (!is_given) {
         out = empty_like(*known, nb::handle(PyTuple_GET_ITEM(tensors.ptr(), 0)));
         if (!result.read(out.ptr())) return nb::none();
     }
@@ -179,6 +195,7 @@ nb::object call_known(nb::handle called, nb::handle tensors, nb::object out) {
     const std::span<const runtime::CallTensor> all(given.data(), count);
     runtime::Executable& executable = *known->executable;
     if (!executable.check(all) || !executable.form_of(all)) return nb::none();
+    if (is_given) mark_written(out);
     failed = known->token;
     Status ran = Done{};
     {

@@ -21,6 +21,7 @@ from host_script import expect, on_ranks  # noqa: E402
 from syncopate import _syncopate, ranks  # noqa: E402
 from syncopate.call import cache, known  # noqa: E402
 from syncopate.torch import unfused  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 
 N, K = 24, 32
 
@@ -132,6 +133,105 @@ def check_gradients(size: int) -> None:
         expect(sy.ops.matmul_reduce_scatter(x, w).is_inference(), "an inference tensor")
 
 
+def check_what_is_written(size: int) -> None:
+    """A result goes into a place for each of its elements, and autograd knows of it; of functions and objects, before and after C++
+    makes their calls alone."""
+    x, w = data(8, K, seed=1), data(K, N, seed=2)
+    made = sy.ops.AllGatherMatmul(8 * size, N, K, torch.float32)
+    qkv = [data(1, 2, 16, 16, seed=seed).half() for seed in (3, 4, 5)]
+    attention = sy.ops.Attention(1, 2, 2, 16 * size, 16, torch.float16)
+
+    def attend(o: torch.Tensor) -> torch.Tensor:
+        return attention(*qkv, (o, torch.empty(1, 2, 16)))[0]
+
+    calls = {
+        "a function": (lambda out: sy.ops.all_gather_matmul(x, w, out=out), (8 * size, N), torch.float32),
+        "an object": (lambda out: made(x, w, out), (8 * size, N), torch.float32),
+        "an object of attention": (attend, (1, 2, 16, 16), torch.float16),
+    }
+    for what, (call, shape, dtype) in calls.items():
+        for turn in range(2):
+            expanded = torch.empty(*shape[:-2], 1, shape[-1], dtype=dtype).expand(shape)
+            near = torch.empty(4096, dtype=dtype).as_strided(shape, (*[1024, 512][: len(shape) - 2], 3, 1))
+            for out in (expanded, near):
+                name = "o" if what.endswith("attention") else "out"
+                refused(lambda: call(out), ValueError, f"{name}: its elements overlap")  # noqa: B023
+            held, leaf = torch.ones(shape, dtype=dtype), torch.ones(shape, dtype=dtype, requires_grad=True)
+            product = (held * leaf).sum()
+            with torch.no_grad():
+                call(held)
+            refused(product.backward, RuntimeError, "modified by an inplace operation")
+            with torch.inference_mode():
+                call(torch.empty(shape, dtype=dtype))
+            expect(held._version > 0, f"{what}, turn {turn}")
+
+
+def check_forward_mode(size: int) -> None:
+    """A tangent that would be left out is an error, of functions, objects and ops, also of calls that C++ makes alone."""
+    group = dist.group.WORLD.group_name
+    x, w = data(8, K, seed=1), data(K, N, seed=2)
+    tall = data(8 * size, K, seed=6)
+    qkv = [data(1, 2, 16, 16, seed=seed).half() for seed in (3, 4, 5)]
+    made, torch_ops = sy.ops.AllGatherMatmul(8 * size, N, K, torch.float32), torch.ops.syncopate
+    routed = data(4, 16, seed=7), torch.zeros(4, 1, dtype=torch.int64), torch.ones(4, 1)
+    experts = data(1, 16, 16, seed=8), data(1, 8, 16, seed=9)
+    for call, given in (
+        (sy.ops.all_gather_matmul, (x, w)),
+        (lambda x, w: made(x, w), (x, w)),
+        (sy.ops.matmul_reduce_scatter, (tall, w)),
+        (sy.ops.attention, qkv),
+        (lambda x, w1, w2: sy.ops.moe(x, *routed[1:], w1, w2), (routed[0], *experts)),
+        (lambda x, w: torch_ops.all_gather_matmul(x, w, group), (x, w)),
+        (lambda x, w: torch_ops.all_gather_matmuls(x, [w, w], group)[0], (x, w)),
+        (lambda x, w: torch_ops.matmul_all_reduce(x, w, group), (tall, w)),
+        (lambda x, w: torch_ops.all_to_all_matmuls(x, [w], group)[0], (tall, w)),
+        (lambda x, w1, w2: torch_ops.moe(x, *routed[1:], w1, w2, group), (routed[0], *experts)),
+        (lambda q, k, v: torch_ops.attention(q, k, v, group), qkv),
+    ):
+        for _ in range(2):
+            call(*given)
+        for place in range(len(given)):
+            with forward_ad.dual_level():
+                dual = forward_ad.make_dual(given[place], torch.ones_like(given[place]))
+                operands = [*given[:place], dual, *given[place + 1 :]]
+                refused(lambda: call(*operands), RuntimeError, "a derivative in forward mode")  # noqa: B023
+        with forward_ad.dual_level():
+            call(*given)  # what brings none
+
+
+def check_autocast(size: int) -> None:
+    """As of the ops: operands are cast, results are of autocast's dtype, gradients of the leaves'; also once C++ makes the call."""
+    x, w, b = data(8, K, seed=1), data(K, N, seed=2), data(N, seed=3)
+    tall, back = data(8 * size, K, seed=4), data(N, K, seed=5)
+    qkv = [data(1, 2, 16, 16, seed=seed) for seed in (6, 7, 8)]
+    routed = data(4, 16, seed=7), torch.zeros(4, 1, dtype=torch.int64), torch.ones(4, 1)
+    experts = data(1, 16, 16, seed=8), data(1, 8, 16, seed=9)
+    ops = sy.ops
+    for call, given in (
+        (lambda x, w, b: ops.all_gather_matmul(x, w, bias=b), (x, w, b)),
+        (ops.matmul_reduce_scatter, (tall, w)),
+        (ops.all_to_all_matmul, (tall, w.bfloat16())),
+        (ops.feed_forward, (x, w, back)),
+        (lambda *qkv: ops.attention(*qkv, causal=True)[0], qkv),
+        (lambda x, weights, w1, w2: ops.moe(x, routed[1], weights, w1, w2), (routed[0], routed[2], *experts)),
+    ):
+        right = call(*(one.bfloat16() if one is not routed[2] else one for one in given))
+        leaves = [one.clone().requires_grad_() for one in given]
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16):
+                y = call(*given)
+                recorded = call(*leaves)
+            expect(y.dtype == torch.bfloat16 and torch.equal(y, right), f"under autocast: {y.dtype}")
+            expect(torch.equal(recorded, y) and recorded.requires_grad, "recorded")
+        recorded.float().sum().backward()
+        expect(all(one.grad.dtype == one.dtype for one in leaves), "gradients of the leaves' dtype")
+    with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", enabled=False):
+            expect(ops.all_gather_matmul(x, w).dtype == torch.float32, "where it is not enabled")
+        y = torch.empty(8 * size, N)
+        expect(ops.all_gather_matmul(x, w, out=y) is y, "into out, as torch.mm")
+
+
 def check_what_is_forgotten(size: int) -> None:
     """Operators that are closed, and groups that are destroyed: their calls are set up anew."""
     x, w = data(8, K, seed=1), data(K, N, seed=2)
@@ -158,7 +258,15 @@ def check_what_is_forgotten(size: int) -> None:
 def check(place: ranks.Place) -> None:
     store = dist.FileStore(f"{place.folder}/store", place.size)
     dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
-    for one in (check_results, check_messages, check_gradients, check_what_is_forgotten):
+    for one in (
+        check_results,
+        check_messages,
+        check_gradients,
+        check_what_is_written,
+        check_forward_mode,
+        check_autocast,
+        check_what_is_forgotten,
+    ):
         one(place.size)
     cache.close()
     expect(_syncopate.call_known(("nothing",), (data(1, 1, seed=1),)) is None, "all are forgotten")

@@ -6,6 +6,7 @@ Exits 1 with the first thing that is wrong.
 """
 
 import copy
+import functools
 import io
 import os
 import subprocess
@@ -305,14 +306,19 @@ def check_recomputation(group: str, size: int) -> None:
         h = ops.all_gather_matmul(x, w, group, activation="silu")
         return ops.matmul_reduce_scatter(h, w.t(), group)
 
-    grads = []
-    for call in (block, lambda x: checkpoint(block, x, use_reentrant=False)):
-        x.grad = w.grad = None
-        for _ in range(2):
-            call(call(x)).square().sum().backward()
-        grads.append((x.grad, w.grad))
-    for one, other in zip(*grads, strict=True):
-        expect(torch.equal(one, other), "recomputed activations give other gradients")
+    def several(x):
+        one, two, whole = ops.all_gather_matmuls(x, [w, w], group, return_gathered=True)
+        return ops.all_to_all_matmuls(one * two + whole, [w, w], group)[1][:8]
+
+    for forward in (block, several):
+        grads = []
+        for call in (forward, functools.partial(checkpoint, forward, use_reentrant=False)):
+            x.grad = w.grad = None
+            for _ in range(2):
+                call(call(x)).square().sum().backward()
+            grads.append((x.grad, w.grad))
+        for one, other in zip(*grads, strict=True):
+            expect(torch.equal(one, other), "recomputed activations give other gradients")
 
 
 def check_second_derivatives(group: str, size: int) -> None:

@@ -9,8 +9,14 @@ from syncopate import group, ranks  # noqa: E402
 from syncopate.call import arguments, places  # noqa: E402
 from syncopate.ops import scales  # noqa: E402
 
-X, W = torch.zeros(8, 16), torch.zeros(16, 24)
+X, W, Q = torch.zeros(8, 16), torch.zeros(16, 24), torch.zeros(1, 2, 8, 16)
 MESH, A = sy.Mesh(gpu=2), sy.Tensor("A", (8, 8))
+
+
+def fake_of(tensor):
+    from torch._subclasses import FakeTensorMode
+
+    return FakeTensorMode().from_tensor(tensor)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +117,58 @@ MESH, A = sy.Mesh(gpu=2), sy.Tensor("A", (8, 8))
             "w: its rows must begin at multiples of 16 bytes, as TMA reads them; they are 100 bytes apart, the first one is 0 "
             "beyond: make it contiguous",
             lambda: places.check_rows("w", torch.zeros(16, 25)[:, :24]),
+        ),
+        (
+            TypeError,
+            "x: expected a dense tensor, got one of layout torch.sparse_coo",
+            lambda: sy.ops.all_gather_matmul(X.to_sparse(), W),
+        ),
+        (
+            TypeError,
+            "w: a FakeTensor has no memory of its own: give a torch.Tensor",
+            lambda: sy.ops.matmul_all_reduce(X, fake_of(W)),
+        ),
+        (
+            TypeError,
+            "q: it stands for others within torch.func, where functions and objects of sy.ops cannot be called: see "
+            "torch.ops.syncopate",
+            lambda: torch.func.vmap(lambda q: sy.ops.attention(q, Q, Q))(torch.stack([Q, Q])),
+        ),
+        (
+            TypeError,
+            "x: it stands for others within torch.func, where functions and objects of sy.ops cannot be called: see "
+            "torch.ops.syncopate",
+            lambda: torch.func.jvp(lambda x: sy.ops.all_gather_matmul(x, W), (X,), (X,)),
+        ),
+        *(
+            (
+                ValueError,
+                f"{name}: it is another tensor's negation or conjugate, not carried out yet: give its resolve_neg() or "
+                "resolve_conj()",
+                call,
+            )
+            for name, call in {
+                "x": lambda: sy.ops.moe(torch._neg_view(X), X, X, W, W),
+                "w2": lambda: sy.ops.feed_forward(X, W, torch._neg_view(W)),
+                "k": lambda: sy.ops.attention(Q, torch._neg_view(Q), Q),
+                "rows": lambda: sy.ops.combine(torch._neg_view(X), None, None),
+                "w": lambda: sy.ops.all_gather_matmul(
+                    X, torch.zeros(16, 24, dtype=torch.complex64).conj().imag
+                ),
+            }.items()
+        ),
+        *(
+            (
+                ValueError,
+                f"out: its elements overlap, its strides are {list(out.stride())}: what a call writes has a place for each",
+                lambda out=out: places.require_apart("out", out),
+            )
+            for out in (
+                torch.zeros(1, 4).expand(3, 4),
+                torch.zeros(3, 1).expand(3, 4),
+                torch.zeros(8).as_strided((3, 4), (2, 1)),
+                torch.zeros(2, 1, 4).expand(2, 3, 4),
+            )
         ),
     ],
 )

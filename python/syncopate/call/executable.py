@@ -21,7 +21,7 @@ from .tuples import flat
 
 _syncopate.set_tensor_types(torch.Tensor, torch.nn.Parameter)
 
-ANY, ROWS, ALIGNED_ROWS, CONTIGUOUS = range(4)  # Operand::Layout
+ANY, ROWS, ALIGNED_ROWS, CONTIGUOUS, APART = range(5)  # Operand::Layout
 
 #: What the plan moves of an operand: the plan's tensor, the region (None: all that the rank holds), and where it begins.
 Part = tuple[str, "list[tuple[int, int]] | None", list[int]]

@@ -120,10 +120,60 @@ DEVICE_TYPES = {"cuda": "cuda", "host": "cpu"}  # torch's names of the devices
 
 
 def require_tensors(**given: object) -> None:
-    """Raises TypeError, naming the operand, for what is no tensor."""
+    """Raises TypeError, naming the operand, for what is no tensor, and as require_memory does."""
     for name, value in given.items():
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+        require_memory(name, value)
+
+
+def require_memory(name: str, tensor: torch.Tensor) -> None:
+    """Raises TypeError, naming the operand, for a tensor that stands for others, and ValueError for one whose memory does not hold
+    its values: kernels read what is there."""
+    kind = type(tensor)
+    if kind.__torch_dispatch__ is not _NO_DISPATCH:
+        instead = "its to_local()" if hasattr(tensor, "to_local") else "a torch.Tensor"
+        raise TypeError(f"{name}: a {kind.__name__} has no memory of its own: give {instead}")
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise TypeError(
+            f"{name}: it stands for others within torch.func, where functions and objects of sy.ops cannot be called: see "
+            "torch.ops.syncopate"
+        )
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name}: expected a dense tensor, got one of layout {tensor.layout}")
+    if tensor.is_neg() or tensor.is_conj():
+        raise ValueError(
+            f"{name}: it is another tensor's negation or conjugate, not carried out yet: give its resolve_neg() or resolve_conj()"
+        )
+
+
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
+
+
+def require_apart(name: str, tensor: torch.Tensor) -> None:
+    """Raises ValueError, naming it, for what a call writes where two elements lie in one place, as of an expanded tensor."""
+    passed = 0
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent > 1 and tensor.numel():
+            if stride <= passed:
+                raise ValueError(
+                    f"{name}: its elements overlap, its strides are {list(tensor.stride())}: what a call writes has a place for "
+                    "each"
+                )
+            passed += (extent - 1) * stride
+
+
+def require_pair(out: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """o and lse, where a call of attention is to write them. Raises TypeError for anything else."""
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        raise TypeError(f"out: expected (o, lse), got {type(out).__name__}")
+    require_tensors(o=out[0], lse=out[1])
+    return out[0], out[1]
+
+
+def written(*tensors: torch.Tensor) -> None:
+    """Tells autograd that kernels write these, so that a backward that needs what they held is an error."""
+    torch._C._increment_version(tensors)
 
 
 def check_rows(name: str, tensor: torch.Tensor) -> None:
@@ -140,6 +190,7 @@ def check_operand(
     name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: str
 ) -> None:
     """Raises ValueError, naming the operand, unless it has this shape and dtype and lies on `device`."""
+    require_memory(name, tensor)
     if tensor.shape != shape:
         raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
     if tensor.dtype != dtype:

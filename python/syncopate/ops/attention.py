@@ -10,7 +10,7 @@ import torch
 
 from .. import _syncopate, trace
 from ..call.arguments import DTYPE_NAMES, torch_dtype
-from ..call.places import check_operand
+from ..call.places import check_operand, require_apart, require_pair, written
 from ..call.prepared import Prepared, timing
 from ..face.fused import FusedKernel
 from ..face.rows import documents_of, require_sharding
@@ -275,9 +275,11 @@ class Attention:
         out: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One call: o and lse, into `out` where it is given."""
-        o, lse = out or self.empty_outputs()
+        o, lse = self.empty_outputs() if out is None else require_pair(out)
         self._check_operands(q, k, v, o, lse)
         refuse_gradients("Attention", "sy.ops.attention", "qkv", (q, k, v))
+        if out is not None:
+            written(o, lse)
         wide = self._padded(q, k, v, o)
         self._way(*wide, lse)
         if self.padded_d != self.d:
@@ -391,3 +393,5 @@ class Attention:
                 raise ValueError(
                     f"{name}: the last axis must be contiguous, its stride is {tensor.stride(-1)}"
                 )
+            if name in ("o", "lse"):
+                require_apart(name, tensor)

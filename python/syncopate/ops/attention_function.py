@@ -18,6 +18,7 @@ from ..call.places import require_tensors
 from ..face.rows import documents_of, rows_of_ranks, unequal_rows
 from ..group import Group
 from ..plans import Rows
+from ..torch.autocast import cast_operands, is_any_enabled
 from .attention import Attention
 from .differentiable import recorded, wanted
 from .operator import members_of
@@ -53,6 +54,8 @@ def attention(
     sets it up: new tables and a heap, but the same compiled kernel. The last MOST of them are kept.
     """
     require_tensors(q=q, k=k, v=v)
+    if is_any_enabled():
+        q, k, v = cast_operands(q, k, v)
     for name, one in {"causal": causal, "window": window, "length": length, "bounded": bounded}.items():
         if isinstance(one, (float, str)):
             raise TypeError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import _syncopate
-from ..call.executable import ROWS, Executable, Operand, Part
+from ..call.executable import APART, ROWS, Executable, Operand, Part
 from ..call.prepared import Prepared
 from ..call.stage_call import Stage
 from ..face.fused import FusedKernel
@@ -155,7 +155,8 @@ class AttentionAtOnce:
             moved = self._parts(p.b, heads, row, name) if name in self.prepared.tensors else []
             dtype = torch.float32 if name == "L" else p.dtype
             ways = {"outputs" if name in "OL" else "inputs": moved}
-            made.append(Operand(name.lower(), dtype, (p.b, heads, rows, *row), ROWS, **ways))
+            layout = APART if name in "OL" else ROWS
+            made.append(Operand(name.lower(), dtype, (p.b, heads, rows, *row), layout, **ways))
         return made
 
     def _parts(self, batch: int, heads: int, row: tuple[int, ...], name: str) -> list[Part]:

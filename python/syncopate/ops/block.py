@@ -18,6 +18,7 @@ from ..call.cache import run
 from ..call.places import require_tensors
 from ..group import Group
 from ..strategy import Strategy
+from ..torch.autocast import cast_operands, is_any_enabled
 from .differentiable import recorded, wanted
 from .gather import AllGatherMatmul
 from .operator import Operator, cached, members_of, problem_of
@@ -168,6 +169,8 @@ def feed_forward(
     The same number of rows on every rank. Collective over `group` (a torch process group; default: the world). The first
     call with a shape sets it up.
     """
+    if out is None and is_any_enabled():  # with `out` torch.mm casts nothing either
+        x, w1, w2 = cast_operands(x, w1, w2)
     called, tensors = (FeedForward, group, activation), (x, w1, w2)
     if (y := known.call(called, tensors, out)) is not None:
         return y

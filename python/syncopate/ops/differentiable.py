@@ -8,11 +8,14 @@ from typing import Any
 
 import torch
 
+from ..call.forward_mode import refuse_tangents
 from ..group import Group
 
 
 def wanted(operands: Mapping[str, Any]) -> list[str]:
-    """The names of the operands for which autograd is to record a call."""
+    """The names of the operands for which autograd is to record a call. RuntimeError where derivatives are asked for that there are
+    not."""
+    refuse_tangents(operands)
     if not torch.is_grad_enabled():
         return []
     return [name for name, one in operands.items() if isinstance(one, torch.Tensor) and one.requires_grad]
@@ -20,6 +23,7 @@ def wanted(operands: Mapping[str, Any]) -> list[str]:
 
 def refuse_gradients(kind: str, instead: str, names: Iterable[str], operands: Sequence[torch.Tensor]) -> None:
     """Of an operator object: RuntimeError where a gradient is asked for, which it would leave out without a word."""
+    refuse_tangents(dict(zip(names, operands, strict=False)))
     if not torch.is_grad_enabled() or not any(one.requires_grad for one in operands):
         return
     asking = wanted(dict(zip(names, operands, strict=False)))
@@ -46,7 +50,7 @@ def recorded(
             f"{name}: {_require(names)} a gradient, and {why[0]}; else call it under torch.no_grad()"
         )
     kind = operands[0].device.type
-    with torch.autocast(kind, enabled=False):  # a function takes its operands as they are, recorded or not
+    with torch.autocast(kind, enabled=False):  # the function has cast what is to be cast
         return getattr(torch.ops.syncopate, name)(*operands, group.process_group.group_name, **options)
 
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from ..call import cache
 from ..call.places import require_tensors
 from ..group import Group
+from ..torch.autocast import cast_operands, is_any_enabled
 from .differentiable import recorded, refuse_gradients, wanted
 from .mixture import Handle, Moe
 from .mixture_scaled import ScaledMoe, ScaledTensorMoe, kind_of_scales
@@ -134,13 +135,16 @@ def moe(
     routed = (x, topk_ids, topk_weights, w1, w2)
     # torch.compile takes an op as it is, and can look into nothing else of a call, nor into the making of a group.
     if not own and torch.compiler.is_compiling() and (name := _name_of(group)):
-        with torch.autocast(x.device.type, enabled=False):  # a function takes its operands as they are
-            options = (name, activation, bound or 0, over, parallel)
-            if is_fp8:
-                return torch.ops.syncopate.moe_scaled(
-                    *routed, list(scales or ()), *options, out_dtype=out_dtype
-                )
-            return torch.ops.syncopate.moe(*routed, *options)
+        options = (name, activation, bound or 0, over, parallel)
+        if is_fp8:
+            return torch.ops.syncopate.moe_scaled(*routed, list(scales or ()), *options, out_dtype=out_dtype)
+        return torch.ops.syncopate.moe(*routed, *options)
+    if is_any_enabled():
+        x, w1, w2 = cast_operands(x, w1, w2)
+        if topk_weights.dtype != torch.float32:  # fp32 ones are taken beside any dtype
+            (topk_weights,) = cast_operands(topk_weights)
+        given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
+        routed = (x, topk_ids, topk_weights, w1, w2)
     members = members_of(group, "cuda" if x.is_cuda else "host")
     if is_fp8:
         refuse_gradients_of_fp8("sy.ops.moe", given, scales)

@@ -11,8 +11,9 @@ import torch
 from .. import _syncopate
 from .._syncopate import layout
 from ..call import cache
-from ..call.executable import ALIGNED_ROWS, ROWS, Executable, Operand
-from ..call.places import OutputPlaces, check_operand, check_rows
+from ..call.executable import ALIGNED_ROWS, APART, ROWS, Executable, Operand
+from ..call.forward_mode import in_forward_mode
+from ..call.places import OutputPlaces, check_operand, check_rows, require_apart, written
 from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Stage
 from ..face.fused import FusedKernel
@@ -315,11 +316,11 @@ class Operator:
             made.append(Operand(name, self.dtype_of(name), shape, self._layout_of(name), inputs=moved))
         shape = (self.out_rows, self.n)
         brought = self._places.parts(shape) if self._places else []
-        return [*made, Operand("out", self.dtype_of("out"), shape, ROWS, outputs=brought)]
+        return [*made, Operand("out", self.dtype_of("out"), shape, APART, outputs=brought)]
 
     def _layout_of(self, name: str) -> int:
         """What _check_operand asks for."""
-        return ALIGNED_ROWS if name in ("w", "w1", "w2") else ROWS
+        return ALIGNED_ROWS if name in ("w", "w1", "w2") else APART if name == "copy" else ROWS
 
     def shard(self) -> torch.Tensor:
         """This rank's place for x in the heap: what is written there is not copied."""
@@ -338,6 +339,8 @@ class Operator:
         self, x: torch.Tensor, weights: tuple[torch.Tensor, ...], out: torch.Tensor | None
     ) -> torch.Tensor:
         """One call. `out`, where given, is the output. Makes no gradients, and raises RuntimeError where they are asked for."""
+        if out is not None and isinstance(out, torch.Tensor):
+            written(out)
         if self._executable is not None and not self._on_trial:
             tensors = (x, *weights, self.empty(self.out_rows, self.n) if out is None else out)
             if not _ask_for_gradients(tensors) and self._call(tensors):
@@ -504,6 +507,8 @@ class Operator:
         check_operand(name, tensor, shape, self.dtype_of(name), self.group.device)
         if tensor.stride(-1) != 1 and tensor.numel():
             raise ValueError(f"{name}: the last axis must be contiguous, its stride is {tensor.stride(-1)}")
+        if name in ("out", "copy"):
+            require_apart(name, tensor)
         if self._instead is None and name in ("w", "w1", "w2"):
             check_rows(name, tensor)
 
@@ -525,6 +530,8 @@ def _place_of(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
 
 
 def _ask_for_gradients(tensors: Sequence[Any]) -> bool:
+    if in_forward_mode():
+        return True
     return torch.is_grad_enabled() and any(getattr(one, "requires_grad", False) for one in tensors)
 
 

@@ -10,9 +10,10 @@ import torch
 from ..call import known
 from ..call.cache import run
 from ..call.executable import CONTIGUOUS
-from ..call.places import check_operand, require_tensors
+from ..call.places import check_operand, require_tensors, written
 from ..group import Group
 from ..strategy import Strategy
+from ..torch.autocast import cast_operands, is_any_enabled
 from . import scales as scaling
 from .differentiable import recorded, wanted
 from .operator import Data, Operator, Weights, cached, members_of, problem_of
@@ -68,6 +69,8 @@ class OneProduct(Operator):
             takes = "takes them" if name == "scales" else "takes one"
             raise ValueError(f"{name}: this op " + (takes if taken[name] else "was made without"))
         given = [one for one in (bias, *scales, copy) if one is not None]
+        if isinstance(copy, torch.Tensor):
+            written(copy)
         y = self.run(x, (w, *given), out)
         if copy is not None and not self.tiles_copy:
             copy.copy_(self.gathered())
@@ -172,6 +175,8 @@ def call_cached(
 ) -> torch.Tensor:
     """kind's function of x [M, K] and w [K, N]. `gathered`: the axis along which x is this rank's part. `scales`: of x
     and w, as a user gives them."""
+    if out is None and is_any_enabled():  # with `out` torch.mm casts nothing either
+        x, w, bias = cast_operands(x, w, bias)
     called = kind, group, out_dtype, scales is None, *options.values()
     tensors = x, w, bias, *(scales if isinstance(scales, Sequence) else ())
     if (y := known.call(called, tensors, out)) is not None:

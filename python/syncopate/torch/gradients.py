@@ -23,6 +23,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from .. import _syncopate
+from ..call.forward_mode import in_forward_mode, refuse_tangents
 from . import unfused
 from .custom_ops import library, nothing_of
 
@@ -84,19 +85,21 @@ def _of_bias(whole: torch.Tensor, bias: list[torch.Tensor]) -> torch.Tensor | No
     return whole.sum(0) if bias[0].dim() == 1 else whole
 
 
-def _products(ctx: Any, grads: list[torch.Tensor], returned: bool) -> tuple[list[torch.Tensor], list[Any]]:
-    """Of several products: each w, and what stands for the list of biases, if one was given: the gradient of each."""
+def _products(
+    ctx: Any, grads: list[torch.Tensor], returned: bool
+) -> tuple[torch.Tensor, list[torch.Tensor], list[Any]]:
+    """Of several products: x, each w, and what stands for the list of biases, if one was given: the gradient of each."""
     of_products = grads[: len(grads) - returned]
-    _, *saved = ctx.saved_tensors
+    x, *saved = ctx.saved_tensors  # once: what is checkpointed is made anew for each asking
     ws, biases = saved[: len(of_products)], saved[len(of_products) :]
     if not biases:  # no list of them: the dispatcher leaves out what is the default
-        return ws, []
-    return ws, [[_of_bias(grad, [bias]) for grad, bias in zip(of_products, biases, strict=True)]]
+        return x, ws, []
+    return x, ws, [[_of_bias(grad, [bias]) for grad, bias in zip(of_products, biases, strict=True)]]
 
 
 def all_gather_matmuls(ctx: Any, grads: list[torch.Tensor]) -> tuple[Any, ...]:
-    x, axis = ctx.saved_tensors[0], ctx.options["axis"]
-    ws, of_biases = _products(ctx, grads, ctx.options["return_gathered"])
+    axis = ctx.options["axis"]
+    x, ws, of_biases = _products(ctx, grads, ctx.options["return_gathered"])
     grad = torch.cat(list(grads[: len(ws)]), 1)
     w = torch.cat([one.t() for one in ws]).t()  # [K, N of all], as the transpose of a contiguous one
     needs = ctx.needs_input_grad[0], any(ctx.needs_input_grad[1])
@@ -160,8 +163,7 @@ def all_to_all_matmul(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
 
 
 def all_to_all_matmuls(ctx: Any, grads: list[torch.Tensor]) -> tuple[Any, ...]:
-    x = ctx.saved_tensors[0]
-    ws, of_biases = _products(ctx, grads, ctx.options["return_exchanged"])
+    x, ws, of_biases = _products(ctx, grads, ctx.options["return_exchanged"])
     grad = torch.cat(list(grads[: len(ws)]), 1)
     grad_x, grad_ws = None, [None] * len(ws)
     if ctx.needs_input_grad[0]:
@@ -250,6 +252,10 @@ class _Telling:
         @wraps(kernel)
         def run(*args: Any, **given: Any) -> Any:
             try:
+                if in_forward_mode():
+                    lists = [one if isinstance(one, (list, tuple)) else [one] for one in args]
+                    operands = [one for listed in lists for one in listed]
+                    refuse_tangents({f"operand {number}": one for number, one in enumerate(operands)})
                 return kernel(*args, **given)
             except BaseException as error:
                 if not _syncopate.is_nested():

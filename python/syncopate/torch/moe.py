@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from .. import _syncopate
 from ..call import cache
+from ..call.forward_mode import refuse_tangents
 from ..group import Group, of_process_group
 from . import report
 from .autocast import autocast
@@ -46,6 +47,7 @@ def _moe(
 ) -> torch.Tensor:
     given = (x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over, parallel)
     differentiable = (x, topk_weights, w1, w2)
+    refuse_tangents(dict(zip(("x", "topk_weights", "w1", "w2"), differentiable, strict=True)))
     if torch.is_grad_enabled() and any(one.requires_grad for one in differentiable):
         return torch.ops.syncopate.moe_kept(*given)[0]
     return torch.ops.syncopate.moe_forward(*given)

@@ -28,6 +28,24 @@ bool is_empty(std::span<const std::int64_t> shape) {
     return std::ranges::any_of(shape, [](std::int64_t extent) { return extent == 0; });
 }
 
+/// Whether axis by axis, from the one with the least stride on, each step passes all that lies before it.
+bool are_apart(const CallTensor& given) {
+    std::int64_t passed = 0;  // the last element's place, of the axes so far
+    std::uint32_t seen = 0;
+    for (std::size_t turn = 0; turn < given.shape.size(); ++turn) {
+        std::size_t least = given.shape.size();
+        for (std::size_t axis = 0; axis < given.shape.size(); ++axis) {
+            const bool is_less = least == given.shape.size() || given.strides[axis] < given.strides[least];
+            if ((seen >> axis & 1U) == 0 && is_less) least = axis;
+        }
+        seen |= 1U << least;
+        if (given.shape[least] < 2) continue;
+        if (given.strides[least] <= passed) return false;
+        passed += (given.shape[least] - 1) * given.strides[least];
+    }
+    return true;
+}
+
 /// Whether an array that has elements lies as `layout` says.
 bool lies_as(Operand::Layout layout, const CallTensor& given, std::int64_t element) {
     using Layout = Operand::Layout;
@@ -42,6 +60,7 @@ bool lies_as(Operand::Layout layout, const CallTensor& given, std::int64_t eleme
     }
     if (given.strides[last] != 1) return false;
     if (layout == Layout::rows) return true;
+    if (layout == Layout::apart) return are_apart(given);
     bool aligned = given.address % 16 == 0;
     for (std::size_t axis = 0; axis < last; ++axis)
         aligned = aligned && (given.shape[axis] < 2 || given.strides[axis] * element % 16 == 0);
@@ -54,6 +73,7 @@ const char* text_of(Operand::Layout layout) {
         case Operand::Layout::rows: return "a contiguous last axis";
         case Operand::Layout::aligned_rows: return "contiguous rows that begin at multiples of 16 bytes";
         case Operand::Layout::contiguous: return "a contiguous array";
+        case Operand::Layout::apart: return "contiguous rows that do not overlap";
     }
     return "";
 }

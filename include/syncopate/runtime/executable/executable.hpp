@@ -114,6 +114,7 @@ struct Operand {
         rows,          ///< contiguous along the last axis
         aligned_rows,  ///< so, and each row begins at a multiple of 16 bytes, as TMA reads them
         contiguous,
+        apart,  ///< contiguous along the last axis, and no two elements in one place: for what a call writes
     };
     std::string name;  ///< in messages
     plan::DType dtype = plan::DType::bf16;
