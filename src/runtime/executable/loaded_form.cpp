@@ -163,6 +163,11 @@ Result<std::uint64_t> LoadedForm::address_of(const Memory& memory, std::size_t s
             base = workspaces_[index].first;
             break;
         case Memory::Of::fixed: break;
+        case Memory::Of::table_of:
+            if (memory.index < 0 || index >= op_.schedule().stages.size())
+                return no_such("the table of stage", memory.index);
+            base = op_.table_address(index);
+            break;
     }
     return base + static_cast<std::uint64_t>(memory.offset);
 }

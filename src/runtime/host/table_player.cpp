@@ -96,4 +96,26 @@ Status play_table(const FusedOp& op, std::size_t stage,
     return Done{};
 }
 
+Status play_made_table(const FusedOp& op, std::size_t stage,
+                       const std::function<Status(const TableSlot& slot)>& make) {
+    const std::span<const std::int32_t> words = op.table(stage);
+    const HostControl control(op.control_address());
+    const std::uint32_t epoch = control.load(emit::control::epoch);
+    const auto word = [&](std::int32_t index) { return words[at(index)]; };
+    for (std::int32_t slot = 0; slot < word(table::num_slots); ++slot) {
+        const std::int32_t record = table::first_slot + table::slot_words * slot;
+        const std::int32_t waits = record + table::slot_waits;
+        for (std::int32_t pair = word(waits); pair < word(waits + 1); pair += table::pair_words) {
+            if (!control.wait(word(pair), word(pair + 1), epoch, slot)) return Done{};
+        }
+        SYNCOPATE_TRY(make({word(record + table::slot_tile), word(record + table::slot_group),
+                            word(record + table::slot_rows)}));
+        post_slot(op, stage, slot);
+    }
+    if (control.faulty()) return Done{};
+    const std::int32_t posts = word(table::kernel_posts);
+    post_all(op, words, posts, posts + table::pair_words * word(table::num_kernel_posts), epoch);
+    return Done{};
+}
+
 }  // namespace syncopate::runtime

@@ -45,22 +45,40 @@ bool HostControl::reached(const fuse::Wait& wait, std::uint32_t epoch) const {
     return at_least(load(word::word_of(wait.signal)), epoch - static_cast<std::uint32_t>(wait.lag));
 }
 
-// [P28], and [P29] of raise.
 bool HostControl::wait(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const {
+    return wait_for(word::word_of(wait.signal), epoch - static_cast<std::uint32_t>(wait.lag), epoch, where);
+}
+
+bool HostControl::wait(std::int32_t word, std::int32_t lag_and_posts, std::uint32_t epoch,
+                       std::int32_t where) const {
+    constexpr std::int32_t kShift = emit::table::wait_count_shift;
+    const auto lag = static_cast<std::uint32_t>(lag_and_posts & ((1 << kShift) - 1));
+    const auto posts = static_cast<std::uint32_t>(1 + (lag_and_posts >> kShift));
+    return wait_for(word, (epoch - lag) * posts, epoch, where);
+}
+
+// [P28], and [P29] of raise.
+bool HostControl::wait_for(std::int32_t awaited, std::uint32_t target, std::uint32_t epoch,
+                           std::int32_t where) const {
+    const auto over = [&] { return at_least(load(awaited), target); };
+    const auto pass = [&] {
+        if (Turns* const turns = Turns::of_thread()) turns->awaited(words_ + awaited, target, false);
+        return true;
+    };
     if (faulty()) return false;
-    if (reached(wait, epoch)) return passed(wait, epoch);
+    if (over()) return pass();
     WaitingClock clock;
     const std::chrono::milliseconds deadline(load(word::deadline_ms));
     Backoff backoff;
-    while (!reached(wait, epoch)) {
+    while (!over()) {
         if (has_fault()) return false;
         if (deadline.count() != 0 && clock.waited() >= deadline) {
-            raise(wait, epoch, where);
+            raise((awaited - word::first_signal) / word::signal_stride, load(awaited), target, epoch, where);
             return false;
         }
         backoff.pause();
     }
-    return passed(wait, epoch);
+    return pass();
 }
 
 bool HostControl::passed(const fuse::Wait& wait, std::uint32_t epoch) const {

@@ -51,6 +51,7 @@ struct Memory {
         own,        ///< FusedOp::own_place: a descriptor of it has that pitch
         workspace,  ///< of the form's own (Form::workspaces): zeroes at first, kept from call to call
         fixed,      ///< the address `offset`; never in a file
+        table_of,   ///< that of stage `index`
     };
     Of of = Of::operand;
     std::int32_t index = 0;

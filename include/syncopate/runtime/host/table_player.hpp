@@ -18,6 +18,18 @@ namespace syncopate::runtime {
 [[nodiscard]] Status play_table(const FusedOp& op, std::size_t stage,
                                 const std::function<Status(std::int64_t tile, std::int32_t slot)>& make);
 
+/// A slot as its table has it.
+struct TableSlot {
+    std::int32_t tile = 0;
+    std::int32_t group = 0;  ///< of a table that a call makes; and how many rows the tile has
+    std::int32_t rows = 0;
+};
+
+/// As play_table, by the slots that the table has now: those of a stage whose table an earlier stage of the call makes
+/// (emit/layout.hpp, "groups") stand nowhere else.
+[[nodiscard]] Status play_made_table(const FusedOp& op, std::size_t stage,
+                                     const std::function<Status(const TableSlot& slot)>& make);
+
 /// What sy_post does after the slot's tile: counts it in the chunks that it makes, and posts those that it completes.
 void post_slot(const FusedOp& op, std::size_t stage, std::int32_t slot);
 

@@ -33,6 +33,9 @@ public:
     /// Blocks until it is. False when this control block has a fault, or gets one because the block's
     /// deadline passes.
     [[nodiscard]] bool wait(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const;
+    /// The same of a wait as a table has it (emit/layout.hpp): a word, and its lag and number of posts in one.
+    [[nodiscard]] bool wait(std::int32_t word, std::int32_t lag_and_posts, std::uint32_t epoch,
+                            std::int32_t where) const;
     /// The same as it is over.
     bool passed(const fuse::Wait& wait, std::uint32_t epoch) const;
     /// Blocks until word `word` of `of` has reached `value`, or, of `any`, is not 0. False after a fault here. No
@@ -54,6 +57,8 @@ public:
     [[nodiscard]] FaultRecord fault() const;
 
 private:
+    [[nodiscard]] bool wait_for(std::int32_t word, std::uint32_t target, std::uint32_t epoch,
+                                std::int32_t where) const;
     [[nodiscard]] bool has_fault() const { return load(emit::control::fault) != 0; }
 
     std::uint32_t* words_ = nullptr;
