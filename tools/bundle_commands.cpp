@@ -15,6 +15,8 @@
 #include "syncopate/bundle/program.hpp"
 #include "syncopate/emit/folder.hpp"
 #include "syncopate/io.hpp"
+#include "syncopate/ops/operators.hpp"
+#include "syncopate/round_up.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "tools/bundle_run.hpp"
 #include "tools/commands.hpp"
@@ -35,17 +37,41 @@ struct CompileOptions {
     std::string machine;
     bool w_transposed = false;
     std::string activation;
+    bool drops = false;
     std::string output;
 };
 
-/// SPEC with M, where --rows says it.
+/// Whether the operator's kernels take more than products do (ops/parameters.hpp): those of a mixture of experts.
+bool is_mixture(const std::string& op) {
+    const ops::OperatorRow* const row = ops::operator_row(op);
+    return row != nullptr && row->parameters != nullptr;
+}
+
+/// SPEC with M, or T of a mixture, where --rows says it.
 std::string with_rows(const CompileOptions& options) {
     const std::size_t colon = options.what.find(':');
     const std::string rest = colon == std::string::npos ? "" : options.what.substr(colon + 1);
-    const bool has_rows = rest.starts_with("M=") || rest.find(",M=") != std::string::npos;
+    const std::string name = is_mixture(options.what.substr(0, colon)) ? "T=" : "M=";
+    const bool has_rows = rest.starts_with(name) || rest.find("," + name) != std::string::npos;
     if (has_rows || options.rows.empty()) return options.what;
-    return fmt::format("{}{}M={}", options.what, rest.empty() ? (colon == std::string::npos ? ":" : "") : ",",
-                       options.rows.front());
+    return fmt::format("{}{}{}{}", options.what, rest.empty() ? (colon == std::string::npos ? ":" : "") : ",",
+                       name, options.rows.front());
+}
+
+/// What a call of the problem's operator is, beside its rows. Fails for what the operator does not have.
+void take_call(const CompileOptions& options, bundle::OperatorPart& made) {
+    const bool mixture = is_mixture(made.problem.op);
+    made.call.w_transposed = options.w_transposed;
+    made.activation = options.activation.empty() && mixture ? "silu"
+                      : options.activation == "none"        ? std::string()
+                                                            : options.activation;
+    made.drops = options.drops;
+    const auto refuse = [&](bool asked, const char* what) {
+        if (asked) fail(Error{fmt::format("{}: not of {}", what, made.problem.op), {}, ErrorClass::usage});
+    };
+    refuse(options.drops && !mixture, "--drop");
+    refuse(options.w_transposed && mixture, "--w-transposed");
+    refuse(made.activation == "gelu" && mixture, "--activation gelu");
 }
 
 bundle::Bucket bucket_for(const CompileOptions& options, tune::Problem problem, std::int64_t rows) {
@@ -82,6 +108,7 @@ bundle::Bucket bucket_for(const CompileOptions& options, tune::Problem problem, 
 bool takes_all(const bundle::OperatorPart& part, const bundle::Bucket& bucket, std::int64_t before,
                fuse::Device device) {
     const tune::Problem& problem = part.problem;
+    if (part.takes_exact_rows()) return true;
     const std::int64_t step = tune::operator_row(problem.op)->equal_blocks ? problem.ranks : 1;
     for (const std::int64_t less :
          {step, 2 * step, 3 * step, std::int64_t{16} * problem.ranks, (bucket.rows - before) / 2}) {
@@ -94,17 +121,19 @@ bool takes_all(const bundle::OperatorPart& part, const bundle::Bucket& bucket, s
 bundle::OperatorPart operator_of(const CompileOptions& options) {
     OperatorArguments arguments{.spec = with_rows(options), .ranks = options.ranks};
     tune::Problem problem = problem_of(arguments);
-    if (problem.products().empty())
-        fail(Error{problem.op + ": bundles hold the operators of products and `syncopate fuse` folders",
-                   {},
-                   ErrorClass::usage});
+    if (problem.products().empty() && !is_mixture(problem.op))
+        fail(Error{
+            problem.op +
+                ": bundles hold the operators of products, mixtures of experts and `syncopate fuse` folders",
+            {},
+            ErrorClass::usage});
     std::set<std::int64_t> rows(options.rows.begin(), options.rows.end());
-    if (rows.empty()) rows.insert(problem.extent("M"));
+    if (rows.empty()) rows.insert(problem.extent(problem.calls_name()));
     if (problem.num_sms == 0) problem.num_sms = machine_of(options.machine, problem).num_sms;
     bundle::OperatorPart made;
-    made.call.w_transposed = options.w_transposed;
-    made.activation = options.activation;
     made.problem = problem.with_rows(*rows.rbegin());
+    take_call(options, made);
+    if (is_mixture(problem.op)) (void)take(ops::operator_row(problem.op)->parameters(made.problem, {}));
     const fuse::Device device = options.arch == bundle::kHost ? fuse::Device::host : fuse::Device::cuda;
     std::int64_t before = 0;
     for (const std::int64_t count : rows) {
@@ -184,11 +213,14 @@ void show(const std::string& file, bool json) {
         const bundle::Planned planned = take(bundle::plan_rows(made, bucket.rows));
         const bundle::Needs needs = bundle::needs_of(made, planned, 0);
         std::cout << fmt::format(
-            "{} rows: {} bytes of a rank's device: {} mapped by all ranks, {} of partial sums, {} of "
+            "{} rows: {} bytes of a rank's device: {} mapped by all ranks, {} that kernels keep, {} of "
             "tables\n",
             bucket.rows, needs.all(), needs.heap, needs.workspace, needs.tables);
     }
 }
+
+/// Bytes that a rank's heap takes: in units of a device's pages.
+std::uint64_t heap_of(const bundle::Needs& needs) { return round_up(needs.heap, std::uint64_t{2} << 20); }
 
 /// Whether every program of it can be made on every rank, with no device.
 void check(const std::string& file) {
@@ -207,7 +239,7 @@ void check(const std::string& file) {
             const std::vector<runtime::Operand> operands = bundle::operands_of(planned, rank);
             (void)take(bundle::form_of(
                 made, planned, rank, operands,
-                bundle::needs_of(made, planned, rank).heap * static_cast<std::uint64_t>(made.ranks())));
+                heap_of(bundle::needs_of(made, planned, rank)) * static_cast<std::uint64_t>(made.ranks())));
         }
     }
     std::cout << fmt::format("{}: {} sections and {} programs of {} ranks are whole; read in {:.1f} ms\n",
@@ -224,7 +256,9 @@ void register_bundle_commands(CLI::App& app) {
         ->required()
         ->check(filled("an operator or a folder"));
     one->add_option("--rows", options->rows,
-                    "buckets of rows: 16,64,1024; a call has any number of rows up to the last")
+                    "buckets of rows: 16,64,1024; a call has any number of rows up to the last; of a mixture "
+                    "of experts "
+                    "tokens of each rank, and a call has those of a bucket")
         ->delimiter(',')
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
     one->add_option("--arch", options->arch, "sm_90, or host");
@@ -234,8 +268,11 @@ void register_bundle_commands(CLI::App& app) {
                     "how it is done, as JSON; default: chosen for each bucket");
     one->add_option("--machine", options->machine, "for which it is chosen, a name or a file");
     one->add_flag("--w-transposed", options->w_transposed, "weights are given as [N, K]");
-    one->add_option("--activation", options->activation, "of the first product: relu, gelu or silu")
-        ->check(CLI::IsMember({"relu", "gelu", "silu"}));
+    one->add_option("--activation", options->activation,
+                    "of the first product: relu, gelu or silu; of a mixture silu, relu or none")
+        ->check(CLI::IsMember({"relu", "gelu", "silu", "none"}));
+    one->add_flag("--drop", options->drops,
+                  "of a mixture: rows over its bound add nothing; default: they are an error");
     one->add_option("-o,--output", options->output, "the file to write")->required()->check(filled("a file"));
     one->callback([options] { compile(*options); });
 

@@ -53,17 +53,27 @@ OperatorReference::OperatorReference(const bundle::Bundle& made, std::int64_t ro
     if (!made.op) return;
     problem_ = made.op->problem.with_rows(rows);
     products_ = problem_.products();
+    if (made.op->takes_exact_rows()) mixture_.emplace(made, rows, value_of);
 }
 
 std::string OperatorReference::content(std::string_view name, plan::DType dtype,
                                        const std::vector<std::int64_t>& shape, int rank, int call) const {
     std::string bytes(plan::Tensor{"", shape, dtype}.bytes(), '\0');
+    if (mixture_ && dtype == plan::DType::int64) {
+        auto* const numbers = reinterpret_cast<std::int64_t*>(bytes.data());
+        for (std::size_t i = 0; i < bytes.size() / sizeof(std::int64_t); ++i)
+            numbers[i] =
+                static_cast<std::int64_t>(*mixture_->routed(name, rank, call, static_cast<std::int64_t>(i)));
+    }
     if (!is_float(dtype)) return bytes;
     const auto count = static_cast<std::int64_t>(bytes.size() / plan::size_of(dtype));
     const bool output = name == "y";
     for (std::int64_t index = 0; index < count; ++index) {
-        const double value = output ? std::numeric_limits<double>::quiet_NaN()
-                                    : value_of(name, rank, name == "x" ? call : 0, index);
+        const std::optional<double> routed =
+            mixture_ ? mixture_->routed(name, rank, call, index) : std::nullopt;
+        const double value = output   ? std::numeric_limits<double>::quiet_NaN()
+                             : routed ? *routed
+                                      : value_of(name, rank, name == "x" ? call : 0, index);
         bundle::set_element(dtype, reinterpret_cast<std::uint64_t>(bytes.data()), index,
                             static_cast<float>(value));
     }
@@ -120,6 +130,8 @@ double OperatorReference::product(int rank, int call, std::int64_t row, std::int
 }
 
 double OperatorReference::expected(int rank, int call, std::int64_t row, std::int64_t column) const {
+    if (mixture_)
+        return mixture_->expected(rank, call, row, column, [this](double value) { return rounded(value); });
     using Kind = ops::OperatorRow::Kind;
     const Kind kind = ops::operator_row(problem_.op)->kind;
     const std::int64_t m = problem_.extent("M");
@@ -136,13 +148,14 @@ double OperatorReference::expected(int rank, int call, std::int64_t row, std::in
 
 Status OperatorReference::compare(const std::string& y, plan::DType dtype,
                                   const std::vector<std::int64_t>& shape, int rank, int call) const {
-    if (products_.empty() || !is_float(dtype) || problem_.scales != ops::Scales::none ||
+    if ((products_.empty() && !mixture_) || !is_float(dtype) || problem_.scales != ops::Scales::none ||
         !is_float(problem_.dtype))
         return Error{bundle_.name + ": there is nothing to compare with", {}, ErrorClass::usage};
     const std::int64_t columns = shape.back();
     const std::int64_t count = shape.front() * columns;
-    const double work = static_cast<double>(products_.front().k) * problem_.ranks *
-                        (products_.size() == 2 ? static_cast<double>(products_.back().k) : 1);
+    const double work = mixture_ ? mixture_->work()
+                                 : static_cast<double>(products_.front().k) * problem_.ranks *
+                                       (products_.size() == 2 ? static_cast<double>(products_.back().k) : 1);
     const std::int64_t most =
         std::clamp<std::int64_t>(static_cast<std::int64_t>(kMostWork / 10 / work), 16, kMostCompared);
     const std::int64_t step = std::max<std::int64_t>(1, count / most) | 1;  // odd: all columns come in turn
@@ -152,7 +165,8 @@ Status OperatorReference::compare(const std::string& y, plan::DType dtype,
         const double within = bundle_.op->activation.empty() ? 0.0 : 0.02 * (1 + std::abs(wanted));
         if (std::abs(found - wanted) <= within) continue;
         return Error{fmt::format("{} of {} rows, call {}: y[{}, {}] is {}, not {}", bundle_.name,
-                                 problem_.extent("M"), call, index / columns, index % columns, found, wanted),
+                                 problem_.extent(problem_.calls_name()), call, index / columns,
+                                 index % columns, found, wanted),
                      {.rank = rank}};
     }
     return Done{};

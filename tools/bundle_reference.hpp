@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "syncopate/bundle/bundle.hpp"
 #include "syncopate/result.hpp"
+#include "tools/mixture_reference.hpp"
 
 namespace syncopate::tools {
 
@@ -32,6 +34,7 @@ private:
 
     const bundle::Bundle& bundle_;
     ops::Problem problem_;
+    std::optional<MixtureReference> mixture_;
     std::vector<ops::ProductShape> products_;
 };
 

@@ -151,8 +151,7 @@ private:
             }
             const std::vector<runtime::CallTensor> tensors = data.tensors();
             SYNCOPATE_TRY(prepared.run(tensors, 0));
-            SYNCOPATE_TRY(prepared.op().synchronize());
-            SYNCOPATE_TRY(prepared.op().check());
+            SYNCOPATE_TRY(prepared.check());
             if (!options_.check) continue;
             const runtime::Operand& last = prepared.operands().back();
             SYNCOPATE_TAKE(const std::string y, data.read(prepared.operands().size() - 1));
@@ -201,6 +200,7 @@ std::vector<std::int64_t> rows_to_run(const bundle::Bundle& made, const BundleRu
     const bool equal = ops::operator_row(made.op->problem.op)->equal_blocks;
     for (const bundle::Bucket& bucket : made.op->buckets) rows.push_back(bucket.rows);
     // One that was never seen.
+    if (made.op->takes_exact_rows()) return rows;
     const std::int64_t less = equal ? made.ranks() : 3;
     if (rows.back() > less && std::ranges::find(rows, rows.back() - less) == rows.end())
         rows.push_back(rows.back() - less);

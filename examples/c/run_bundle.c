@@ -3,7 +3,8 @@
  *     syncopate compile all_gather_matmul:N=96,K=64,dtype=fp32 --rows 16,64 --ranks 2 --arch host -o ag.sybundle
  *     example_c_run_bundle ag.sybundle 50 processes          (or: threads; rows are those of the call, 0 of a user's program)
  *
- * Inputs are small whole numbers, of which sums are exact; each rank prints the sum of what it made. Of a user's program the kernel is
+ * Inputs are small whole numbers, of which sums are exact; of a mixture of experts each token's topk_ids name some. Each rank prints the
+ * sum of what it made. Of a user's program the kernel is
  * expected to be examples/matmul_pointers.py; on host its tiles are made by the function below. With -DEXAMPLE_CUDA, and linked with
  * libcuda, the same runs bundles for GPUs: rank r on GPU r. Exit 1: something failed, which is said. */
 #define _GNU_SOURCE
@@ -156,8 +157,12 @@ static float half_of_bits(uint16_t bits) { /* bf16 */
 }
 
 /* From -2 to 2; the same on all ranks for a given place, so that runs can be compared. */
-static void fill(Given* given, int which, int rank) {
+static void fill(Given* given, int which, int rank, int64_t experts) {
     for (size_t i = 0; i < given->count; ++i) {
+        if (given->item == 8) { /* topk_ids */
+            ((int64_t*)given->on_host)[i] = (int64_t)((i * 7 + (size_t)rank * 5) % (size_t)experts);
+            continue;
+        }
         const float value =
             given->writes ? 0.0F : (float)((i * 7 + (size_t)which * 3 + (size_t)rank * 5) % 5) - 2.0F;
         if (given->item == 4) {
@@ -211,6 +216,7 @@ static void* run_rank(void* context) {
     Given given[MOST_TENSORS];
     const sy_tensor* tensors[MOST_TENSORS];
     const int32_t count = sy_num_operands(op);
+    int64_t experts = 1;
     for (int32_t i = 0; i < count && i < MOST_TENSORS; ++i) {
         sy_operand operand = {.size = sizeof operand};
         TRY(sy_operand_at(op, i, &operand));
@@ -231,8 +237,10 @@ static void* run_rank(void* context) {
         one->tensor.dtype.lanes = 1;
         one->tensor.shape = one->shape;
         tensors[i] = &one->tensor;
-        fill(one, i, self->rank);
+        if (strcmp(operand.name, "w1") == 0)
+            experts = operand.shape[0] * self->ranks; /* each rank has its own */
     }
+    for (int32_t i = 0; i < count; ++i) fill(&given[i], i, self->rank, experts);
     for (int call = 0; call < CALLS; ++call) {
         TRY(sy_run(op, tensors, count, NULL));
         TRY(sy_status(op));

@@ -204,6 +204,7 @@ typedef struct sy_tile {
 /* Makes a tile of a user's kernel, on host, where there is no code for it. Returns 0 where it has. */
 typedef int (*sy_tile_kernel)(void* context, const sy_tile* tile);
 
+/* Rows of a mixture of experts are tokens of each rank, and of one of the bundle's buckets. */
 typedef struct sy_prepare_config {
     size_t size;
     int64_t rows;         /* M; of a user's program 0 */
@@ -222,7 +223,8 @@ typedef struct sy_op sy_op;
 SY_API sy_code sy_prepare(sy_comm* comm, const sy_bundle* bundle, const sy_prepare_config* config,
                           sy_op** op);
 
-/* The tensors of a call, on this rank: for an operator x, its weights, y; of a user's program the kernel's parameters. */
+/* The tensors of a call, on this rank: for an operator x, its weights, y; of a mixture of experts x, topk_ids, topk_weights, w1, w2, y;
+ * of a user's program the kernel's parameters. */
 typedef struct sy_operand {
     size_t size;
     const char* name; /* these live as long as the op */
@@ -242,7 +244,8 @@ SY_API sy_code sy_operand_at(const sy_op* op, int32_t index, sy_operand* operand
 SY_API sy_code sy_run(sy_op* op, const sy_tensor* const* tensors, int32_t num_tensors, void* stream);
 
 /* Whether an earlier call has failed: which rank, chunk and signal did not come. sy_status waits for the device; sy_poll waits for nothing,
- * and may come to know later. */
+ * and may come to know later. Of a mixture of experts sy_status also fails (SY_USAGE, on all ranks) where since it was last asked an id
+ * named no expert, or more rows than the bound came: then their routes added nothing. On host sy_run says so itself. */
 SY_API sy_code sy_status(sy_op* op);
 SY_API sy_code sy_poll(sy_op* op);
 /* Ends the calls of it that are in progress on any rank; they fail. For a rank that cannot go on. */

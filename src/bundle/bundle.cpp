@@ -1,6 +1,7 @@
 #include "syncopate/bundle/bundle.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include "syncopate/digest.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/ops/operators.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
@@ -53,8 +55,9 @@ std::string rows_of(const OperatorPart& part) {
     std::string text;
     std::int64_t first = 1;
     for (const Bucket& bucket : part.buckets) {
-        const std::string which = first > bucket.rows ? "rows that this does not take"
-                                                      : fmt::format("rows {} to {}", first, bucket.rows);
+        const std::string which = part.takes_exact_rows() ? fmt::format("{} tokens a rank", bucket.rows)
+                                  : first > bucket.rows   ? "rows that this does not take"
+                                                          : fmt::format("rows {} to {}", first, bucket.rows);
         text += fmt::format("{}: {}\n", which, ops::name_of(bucket.strategy));
         for (const Variant& variant : bucket.variants) {
             text += "  kernels";
@@ -123,10 +126,26 @@ std::string describe(const Bundle& bundle) {
     return text;
 }
 
+bool OperatorPart::takes_exact_rows() const {
+    const ops::OperatorRow* const row = ops::operator_row(problem.op);
+    return row != nullptr && row->parameters != nullptr;
+}
+
 Result<const Bucket*> bucket_of(const Bundle& bundle, std::int64_t rows) {
-    const auto fits = [&](const Bucket& bucket) { return rows <= bucket.rows; };
+    const bool exact = bundle.op->takes_exact_rows();
+    const auto fits = [&](const Bucket& bucket) { return exact ? rows == bucket.rows : rows <= bucket.rows; };
     const auto found = std::ranges::find_if(bundle.op->buckets, fits);
     if (rows >= 1 && found != bundle.op->buckets.end()) return &*found;
+    if (exact) {
+        std::vector<std::int64_t> known;
+        for (const Bucket& bucket : bundle.op->buckets) known.push_back(bucket.rows);
+        return Error{
+            fmt::format("{} tokens a rank are not in this bundle, which has {}: compile it with --rows "
+                        "{}, or fill up to one of these",
+                        rows, fmt::join(known, ", "), rows),
+            {.file = bundle.file},
+            ErrorClass::usage};
+    }
     return Error{fmt::format("{} rows are not in this bundle, which has 1 to {}: compile it with --rows {}",
                              rows, bundle.op->buckets.back().rows, rows),
                  {.file = bundle.file},

@@ -36,10 +36,16 @@ Argument number(Value value, std::uint8_t bytes) {
 class FormMaker {
 public:
     FormMaker(const Bundle& bundle, const Planned& planned, const std::vector<runtime::Operand>& operands,
-              std::uint64_t heaps_bytes)
-        : bundle_(bundle), planned_(planned), operands_(operands), heaps_bytes_(heaps_bytes) {}
+              std::uint64_t heaps_bytes, std::uint64_t scratch)
+        : bundle_(bundle),
+          planned_(planned),
+          operands_(operands),
+          heaps_bytes_(heaps_bytes),
+          scratch_(scratch_of(planned)),
+          scratch_at_(scratch) {}
 
     Result<runtime::Form> make(std::int32_t rank) {
+        rank_ = rank;
         form_.strides.resize(operands_.size());
         form_.alignment.assign(operands_.size(), 1);
         for (std::size_t stage = 0; stage < planned_.kernels.size(); ++stage) {
@@ -80,12 +86,51 @@ private:
             return pointer({Memory::Of::workspace, static_cast<std::int32_t>(form_.workspaces.size()) - 1});
         }
         if (parameter.name == "sy_own") return own_of(stage, parameter);
+        if (!planned_.parameters.empty()) {
+            const ops::Parameters& known = planned_.parameters[stage];
+            const auto found = known.find(parameter.name);
+            if (found != known.end()) return given_of(stage, parameter, found->second);
+        }
         const kernel::Arguments& arguments = planned_.launch.stages[stage].arguments;
         if (arguments.tensors.contains(parameter.name)) return tensor_of(stage, parameter);
         const auto scalar = arguments.scalars.find(parameter.name);
         if (scalar == arguments.scalars.end())
             return unknown(stage, parameter, "is nothing that its program has");
         return number_of(stage, parameter, scalar->second);
+    }
+
+    /// What the operator says of it.
+    Result<Argument> given_of(std::size_t stage, const CompiledParameter& parameter,
+                              const ops::Parameter& of) {
+        using Of = ops::Parameter::Of;
+        switch (of.of) {
+            case Of::operand: return operand_of(stage, parameter, of);
+            case Of::scratch:
+                return pointer({Memory::Of::fixed, 0,
+                                static_cast<std::int64_t>(scratch_at_ + scratch_.offsets.at(of.name))});
+            case Of::table: return pointer({Memory::Of::table_of, of.stage});
+            case Of::rank: return number_of(stage, parameter, std::int64_t{rank_});
+            case Of::stride: break;
+        }
+        const auto tensor = std::ranges::find(schedule().tensors, of.name, &plan::Tensor::name);
+        const std::uint64_t apart = heaps_bytes_ / static_cast<std::uint64_t>(std::max(bundle_.ranks(), 1));
+        return number_of(stage, parameter, static_cast<std::int64_t>(apart / plan::size_of(tensor->dtype)));
+    }
+
+    Result<Argument> operand_of(std::size_t stage, const CompiledParameter& parameter,
+                                const ops::Parameter& of) {
+        const auto operand = std::ranges::find(operands_, of.name, &runtime::Operand::name);
+        const auto index = static_cast<std::size_t>(operand - operands_.begin());
+        form_.alignment[index] = 16;
+        const Memory at{Memory::Of::operand, static_cast<std::int32_t>(index)};
+        if (!parameter.kind.starts_with("tensordesc")) return pointer(at);
+        // A descriptor may have all rows of a matrix for each expert in one axis.
+        std::vector<std::int64_t> shape = of.shape;
+        while (shape.size() > std::max<std::size_t>(parameter.block.size(), 1)) {
+            shape[1] *= shape[0];
+            shape.erase(shape.begin());
+        }
+        return descriptor(stage, parameter, {at, shape, row_major(shape)});
     }
 
     static Argument pointer(Memory at) { return runtime::PointerArgument{at}; }
@@ -142,7 +187,10 @@ private:
         const auto found = std::ranges::find(schedule().tensors, tensor, &plan::Tensor::name);
         const auto index = static_cast<std::int32_t>(found - schedule().tensors.begin());
         const std::vector<std::int32_t> by_row = fuse::tensors_by_row(schedule());
-        Seen made{{Memory::Of::tensor, index}, given.shape, row_major(given.shape)};
+        // Of a tensor with groups a kernel sees the rows.
+        const plan::Tensor& held = *found;
+        const std::vector<std::int64_t> shape = held.ragged ? held.memory_shape() : given.shape;
+        Seen made{{Memory::Of::tensor, index}, shape, row_major(shape)};
         if (std::ranges::find(by_row, index) != by_row.end()) {  // rows of all ranks' heaps
             const std::uint64_t row =
                 static_cast<std::uint64_t>(made.strides.front()) * plan::size_of(given.dtype);
@@ -186,14 +234,18 @@ private:
     const Planned& planned_;
     const std::vector<runtime::Operand>& operands_;
     std::uint64_t heaps_bytes_;
+    Scratch scratch_;
+    std::uint64_t scratch_at_;
+    std::int32_t rank_ = 0;
     runtime::Form form_;
 };
 
 }  // namespace
 
 Result<runtime::Form> form_of(const Bundle& bundle, const Planned& planned, std::int32_t rank,
-                              const std::vector<runtime::Operand>& operands, std::uint64_t heaps_bytes) {
-    return FormMaker(bundle, planned, operands, heaps_bytes).make(rank);
+                              const std::vector<runtime::Operand>& operands, std::uint64_t heaps_bytes,
+                              std::uint64_t scratch) {
+    return FormMaker(bundle, planned, operands, heaps_bytes, scratch).make(rank);
 }
 
 }  // namespace syncopate::bundle

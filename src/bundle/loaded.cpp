@@ -2,14 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <span>
 #include <utility>
 
+#include "bundle/host_mixture.hpp"
 #include "syncopate/at.hpp"
+#include "syncopate/ops/mixture.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
+namespace {
+
+/// Memory of this rank's device alone.
+Result<std::shared_ptr<runtime::SymmetricHeap>> own_memory(runtime::Device device, std::uint64_t bytes) {
+    auto alone = std::make_shared<runtime::CallbackRendezvous>(
+        0, 1, [](const std::string&, const runtime::Bytes&) {},
+        [](const std::string&, runtime::Milliseconds) { return runtime::Bytes(); });
+    return runtime::SymmetricHeap::create(device, std::move(alone), bytes);
+}
+
+}  // namespace
 
 using runtime::Bytes;
 using runtime::Device;
@@ -17,6 +31,36 @@ using runtime::Device;
 std::string prepare_label(std::int64_t rows) { return fmt::format("prepare {} rows", rows); }
 
 Prepared::~Prepared() = default;
+
+Status Prepared::run(std::span<const runtime::CallTensor> tensors, runtime::CudaStream stream) {
+    SYNCOPATE_TRY(executable_->run(tensors, stream));
+    return bundle_->on_host() ? judge() : Status(Done{});
+}
+
+Status Prepared::check() {
+    SYNCOPATE_TRY(op().synchronize());
+    SYNCOPATE_TRY(op().check());
+    return judge();
+}
+
+Status Prepared::judge() {
+    const auto seen = scratch_.offsets.find(ops::kSeen);
+    if (seen == scratch_.offsets.end()) return Done{};
+    const std::uint64_t place = memory_->local(seen->second);
+    std::array<std::int32_t, 2> told{};
+    SYNCOPATE_TRY(memory_->read(place, told.data(), sizeof(told)));
+    const auto [over, bad] = told;
+    if (over == 0 && bad == 0) return Done{};
+    SYNCOPATE_TRY(memory_->zero(place, sizeof(told)));
+    const auto refused = [](const std::string& what) { return Error{what, {}, ErrorClass::usage}; };
+    if (bad != 0)
+        return refused(fmt::format("topk_ids: {} of all ranks' ids name no expert; there are experts 0 to {}",
+                                   bad, planned_->problem.extent("E") - 1));
+    if (bundle_->op->drops) return Done{};
+    return refused(fmt::format(
+        "bound: as many as {} rows more than {} come to a rank: compile it with bound={}, or --drop", over,
+        planned_->problem.extent("bound"), planned_->problem.extent("bound") + over));
+}
 
 Status Prepared::destroy() { return executable_->op().destroy(); }
 
@@ -57,8 +101,17 @@ Result<std::shared_ptr<runtime::CudaKernel>> Loaded::kernel(std::int32_t index) 
 Status Loaded::make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp> op,
                                const PrepareOptions& options) {
     const std::vector<runtime::Operand> operands = operands_of(*made.planned_, rendezvous_->rank());
+    made.scratch_ = scratch_of(*made.planned_);
+    if (made.scratch_.bytes > 0) {
+        SYNCOPATE_TAKE(auto memory, own_memory(device_, made.scratch_.bytes));
+        made.memory_ = std::move(memory);
+    }
+    const std::uint64_t scratch = made.memory_ == nullptr ? 0 : made.memory_->local(0);
     runtime::Executable::HostKernels host;
-    if (bundle_->on_host()) {
+    if (bundle_->on_host() && made.planned_->problem.op == "moe") {
+        SYNCOPATE_TAKE(auto kernels, host_mixture(made.planned_, operands, *op, scratch));
+        host = std::move(kernels);
+    } else if (bundle_->on_host()) {
         if (bundle_->folder && !options.tiles)
             return Error{"a user's program on host needs a function that makes its tiles",
                          {.file = bundle_->file},
@@ -71,8 +124,8 @@ Status Loaded::make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp>
     made.executable_ = std::move(executable);
     if (bundle_->on_host()) return Done{};
     if (options.graphs) made.executable_->use_graphs(runtime::GraphUse::of_many);
-    SYNCOPATE_TAKE(runtime::Form form,
-                   form_of(*bundle_, *made.planned_, rendezvous_->rank(), operands, op->flat_view().bytes));
+    SYNCOPATE_TAKE(runtime::Form form, form_of(*bundle_, *made.planned_, rendezvous_->rank(), operands,
+                                               op->flat_view().bytes, scratch));
     std::vector<std::shared_ptr<runtime::CudaKernel>> loaded;
     for (const runtime::StageCode& stage : form.stages) {
         SYNCOPATE_TAKE(std::shared_ptr<runtime::CudaKernel> code, kernel(stage.code));

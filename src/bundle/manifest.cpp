@@ -163,6 +163,7 @@ private:
             optional("w_transposed", made.call.w_transposed, this->flag(made.call.w_transposed)),
             optional("bias", made.call.bias != 0, this->integer(made.call.bias, 0, 2)),
             optional("activation", !made.activation.empty(), this->text(made.activation)),
+            optional("drops", made.drops, this->flag(made.drops)),
             required("buckets", this->lines(made.buckets, bucket)));
     }
 
@@ -202,7 +203,9 @@ private:
     bool sensible_operator(JsonAt at, const Bundle& made, const auto& known) {
         const OperatorPart& part = *made.op;
         if (part.buckets.empty()) return this->fail(at, "has no buckets of rows");
-        if (part.problem.extent(part.problem.rows_name()) != part.buckets.back().rows)
+        if (part.drops && !part.takes_exact_rows())
+            return this->fail(at, "drops rows, which only mixtures of experts do");
+        if (part.problem.extent(part.problem.calls_name()) != part.buckets.back().rows)
             return this->fail(at, "has a problem of other rows than its last bucket");
         std::int64_t before = 0;
         for (const Bucket& bucket : part.buckets) {

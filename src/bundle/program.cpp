@@ -13,6 +13,8 @@
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/ops/operators.hpp"
+#include "syncopate/round_up.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
@@ -38,6 +40,7 @@ std::vector<std::map<std::string, std::string>> names_of(const OperatorPart& op,
 const Variant* variant_for(const Bundle& bundle, const Bucket& bucket, const Lowered& lowered) {
     const auto fits = [&](const Variant& variant) {
         if (variant.traits != lowered.traits) return false;
+        if (bundle.op->takes_exact_rows()) return true;  // its descriptors are of these rows
         for (std::size_t stage = 0; stage < variant.kernels.size(); ++stage) {
             const CompiledKernel& kernel = bundle.kernels[at(variant.kernels[stage])];
             const auto& tensors = lowered.launch.stages[stage].arguments.tensors;
@@ -75,10 +78,17 @@ Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t
     made.program = std::move(lowered.program);
     made.names = names_of(*bundle.op, made.launch.stages.size());
     made.moved = std::move(lowered.moved);
-    made.order = {"x", "w", "w1", "w2", "bias", "scale_x", "scale_w", "y"};
+    made.order = {"x", "topk_ids", "topk_weights", "w", "w1", "w2", "bias", "scale_x", "scale_w", "y"};
+    made.problem = bundle.op->problem.with_rows(rows);
+    made.strategy = bucket.strategy;
+    if (const auto parameters = ops::operator_row(made.problem.op)->parameters; parameters != nullptr) {
+        SYNCOPATE_TAKE(auto of_stages, parameters(made.problem, made.strategy));
+        made.parameters = std::move(of_stages);
+    }
     made.activation = bundle.op->activation;
     made.w_transposed = bundle.op->call.w_transposed;
-    made.what = fmt::format("{} of {} rows", bundle.name, rows);
+    made.what = fmt::format("{} of {} {}", bundle.name, rows,
+                            bundle.op->takes_exact_rows() ? "tokens a rank" : "rows");
     return made;
 }
 
@@ -87,7 +97,7 @@ Result<Planned> plan_operator(const Bundle& bundle, std::int64_t rows, std::opti
     SYNCOPATE_TAKE(const Bucket* first, bucket_of(bundle, rows));
     Result<Planned> planned = plan_by(bundle, *first, rows, rank);
     const Bucket* const end = bundle.op->buckets.data() + bundle.op->buckets.size();
-    for (const Bucket* next = first + 1; !planned && next != end; ++next) {
+    for (const Bucket* next = first + 1; !planned && next != end && !bundle.op->takes_exact_rows(); ++next) {
         if (Result<Planned> other = plan_by(bundle, *next, rows, rank); other) return other;
     }
     return planned;
@@ -133,7 +143,17 @@ public:
     OperandList(const Planned& planned, std::int32_t rank) : planned_(planned), rank_(rank) {}
 
     std::vector<runtime::Operand> make() {
-        for (std::size_t stage = 0; stage < planned_.launch.stages.size(); ++stage) {
+        for (const ops::Parameters& of_stage : planned_.parameters) {
+            for (const auto& [parameter, of] : of_stage) {
+                if (of.of != ops::Parameter::Of::operand) continue;
+                add({.name = of.name,
+                     .dtype = of.dtype,
+                     .shape = of.shape,
+                     .layout = runtime::Operand::Layout::contiguous});
+            }
+        }
+        for (std::size_t stage = 0; planned_.parameters.empty() && stage < planned_.launch.stages.size();
+             ++stage) {
             const emit::KernelLaunch& launch = planned_.launch.stages[stage];
             for (const auto& [parameter, tensor] : launch.arguments.tensors) {
                 const auto bound = launch.bindings.find(parameter);
@@ -268,6 +288,11 @@ Result<Planned> plan_rows(const Bundle& bundle, std::int64_t rows, std::optional
 }
 
 bool Planned::writes(const std::string& operand) const {
+    for (const ops::Parameters& of_stage : parameters) {
+        for (const auto& [name, of] : of_stage) {
+            if (of.of == ops::Parameter::Of::operand && of.name == operand) return of.written;
+        }
+    }
     for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
         for (const kernel::Param& param : program.stages[stage].kernel.params) {
             const auto named = names[stage].find(param.name);
@@ -278,8 +303,22 @@ bool Planned::writes(const std::string& operand) const {
     return false;
 }
 
+Scratch scratch_of(const Planned& planned) {
+    constexpr std::uint64_t kAligned = 256;
+    Scratch made;
+    for (const ops::Parameters& of_stage : planned.parameters) {
+        for (const auto& [parameter, of] : of_stage) {
+            if (of.of != ops::Parameter::Of::scratch || !made.offsets.emplace(of.name, made.bytes).second)
+                continue;
+            made.bytes += round_up(plan::Tensor{"", of.shape, of.dtype}.bytes(), kAligned);
+        }
+    }
+    return made;
+}
+
 Needs needs_of(const Bundle& bundle, const Planned& planned, std::int32_t rank) {
     Needs needs{.heap = fuse::heap_bytes(planned.launch.schedule)};
+    needs.workspace = scratch_of(planned).bytes;
     for (const std::int32_t kernel : planned.kernels) needs.workspace += bundle.kernels[at(kernel)].workspace;
     if (bundle.on_host()) return needs;
     const fuse::Schedule& schedule = planned.launch.schedule;

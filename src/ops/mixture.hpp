@@ -10,6 +10,7 @@
 
 #include "ops/product.hpp"
 #include "syncopate/kernel/stated/statement.hpp"
+#include "syncopate/ops/parameters.hpp"
 
 namespace syncopate::ops {
 
@@ -111,6 +112,10 @@ protected:
 
 /// Why no program can do the problem; "" where one can.
 [[nodiscard]] std::string mixture_objection(const Problem& problem);
+
+/// What the kernels of a mixture take beside the plan's tensors (mixture_parameters.cpp).
+[[nodiscard]] Result<std::vector<Parameters>> mixture_parameters(const Problem& problem,
+                                                                 const Strategy& strategy);
 
 /// Tensor parallel: every rank has its share of all experts' columns (moe_tensor.cpp).
 [[nodiscard]] std::unique_ptr<Mixture> tensor_mixture(const Problem& problem, const Strategy& strategy);

@@ -212,7 +212,8 @@ OperatorRow moe() {
             .scaled = true,
             .objection = mixture_objection,
             .outline = outlined,
-            .program = programmed};
+            .program = programmed,
+            .parameters = mixture_parameters};
 }
 
 }  // namespace syncopate::ops

@@ -49,10 +49,15 @@ std::string_view Problem::rows_name() const {
     return {};
 }
 
+std::string_view Problem::calls_name() const {
+    const std::string_view rows = rows_name();
+    return rows.empty() && extent("T") > 0 ? std::string_view("T") : rows;
+}
+
 Problem Problem::with_rows(std::int64_t rows) const {
     Problem made = *this;
     for (Extent& known : made.extents) {
-        if (known.name == rows_name()) known.value = rows;
+        if (known.name == calls_name()) known.value = rows;
     }
     return made;
 }

@@ -50,6 +50,67 @@ def test_an_activation_is_a_part_of_the_bundle(compiled, syncopate):
     assert json.loads(syncopate("bundle", "show", file, "--json").out)["operator"]["activation"] == "gelu"
 
 
+MIXTURE = "moe:E=8,topk=2,H=24,F=20"
+
+
+@pytest.mark.parametrize(("ranks", "words", "more"), [(1, [], ",dtype=fp16"), (2, [], ""), (2, ["--activation", "none"], ",dtype=fp32"),
+                                                      (4, ["--drop"], ",bound=3,dtype=fp32"), (8, [], ",bound=40")])  # fmt: skip
+def test_a_mixture_of_experts_runs_from_a_bundle_and_is_right(ranks, words, more, compiled, syncopate):
+    file = compiled(MIXTURE + more, *words, rows="5,16", ranks=ranks)
+    assert syncopate("bundle", "check", file).code == 0
+    outcome = syncopate("bundle", "run", file, "--check", "--calls", 3)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.count("right") == 2, outcome.out
+    other = syncopate("bundle", "run", file, "--rows", "7")
+    assert other.code == 2 and "7 tokens a rank are not in this bundle, which has 5, 16" in other.err
+
+
+def mixtures_sums(ranks, tokens, topk=2, hidden=24, inner=20, experts=8):
+    """What run_bundle.c prints of a mixture without an activation, by torch."""
+    import torch
+
+    def filled(which, rank, *shape):
+        count = torch.arange(torch.Size(shape).numel())
+        return ((count * 7 + which * 3 + rank * 5) % 5 - 2).view(shape).double()
+
+    own = experts // ranks
+    w1 = torch.cat([filled(3, rank, own, hidden, 2 * inner) for rank in range(ranks)])
+    w2 = torch.cat([filled(4, rank, own, inner, hidden) for rank in range(ranks)])
+    for rank in range(ranks):
+        x, weights = filled(0, rank, tokens, hidden), filled(2, rank, tokens, topk)
+        ids = ((torch.arange(tokens * topk) * 7 + rank * 5) % experts).view(tokens, topk)
+        gate, up = torch.einsum("th,tkhf->tkf", x, w1[ids]).chunk(2, -1)
+        y = (torch.einsum("tkf,tkfh->tkh", gate * up, w2[ids]) * weights[..., None]).sum(1)
+        scale = torch.arange(y.numel()) % 11 + 1
+        yield f"rank {rank}: {y.numel()} elements, weighted sum {(y.flatten() * scale).sum():.0f}"
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_c_program_runs_a_mixture_of_experts_as_processes_and_as_threads(ranks, compiled, run):
+    file = compiled(f"{MIXTURE},dtype=fp32", "--activation", "none", rows="5", ranks=ranks)
+    for how in ("processes", "threads"):
+        outcome = run(BINARY.parent / "example_c_run_bundle", file, 5, how)
+        assert outcome.code == 0, outcome.err
+        assert sorted(outcome.out.splitlines()) == list(mixtures_sums(ranks, 5))
+
+
+def test_a_mixture_for_a_gpu_is_compiled_without_one(syncopate, tmp_path):
+    file = tmp_path / "moe.sybundle"
+    made = syncopate("compile", "moe:E=4,topk=2,H=128,F=256", "--rows", "64,512", "--ranks", "2", "-o", file)
+    assert made.code == 0, made.err
+    assert syncopate("bundle", "check", file).code == 0
+    manifest = json.loads(syncopate("bundle", "show", file, "--json").out)
+    assert manifest["operator"]["activation"] == "silu"
+    assert [kernel["entry"] for kernel in manifest["kernels"]][:6] == [
+        f"moe_{name}" for name in ("count", "layout", "dispatch", "up", "down", "combine")
+    ]
+    for kernel in manifest["kernels"]:
+        kinds = {parameter["name"]: parameter["kind"] for parameter in kernel["parameters"]}
+        assert {"rank", "stride"}.isdisjoint(kernel["constants"]), "a kernel is for all ranks and heaps"
+        assert kinds.get("rank", "i32") == "i32" and kinds.get("stride", "i64") == "i64"
+        assert "rank" not in kernel.get("multiples_of_16", [])
+
+
 def test_what_is_no_whole_bundle_of_this_version_is_refused_with_its_section(compiled, syncopate, tmp_path):
     whole = compiled(GATHER).read_bytes()
     cases = {
@@ -82,6 +143,17 @@ def test_what_cannot_be_compiled_is_said_and_writes_nothing(syncopate, tmp_path)
         ([GATHER], 2, "M"),
         ([GATHER, "--rows", "16", "--arch", "tpu"], 2, "expected host, or a GPU's such as sm_90"),
         (["attention:S=512,D=64,H=4", "--arch", "host"], 2, "bundles hold the operators of products"),
+        ([MIXTURE], 2, "moe needs T"),
+        (
+            [f"{MIXTURE},T=4,parallel=tensor", "--arch", "host"],
+            2,
+            "tensor parallel experts are made from Python",
+        ),
+        ([f"{MIXTURE},T=4,part=dispatch"], 2, "calls of part=dispatch are made from Python alone"),
+        (["moe:E=7,topk=2,H=24,F=20", "--rows", "4"], 2, "E=7 experts are no multiple of 2 ranks"),
+        ([MIXTURE, "--rows", "4", "--w-transposed"], 2, "--w-transposed: not of moe"),
+        ([MIXTURE, "--rows", "4", "--activation", "gelu"], 2, "--activation gelu: not of moe"),
+        ([GATHER, "--rows", "16", "--arch", "host", "--drop"], 2, "--drop: not of all_gather_matmul"),
         ([GATHER, "--rows", "16", "--arch", "host", "--strategy", "{"], 1, "--strategy"),
     ):
         outcome = syncopate("compile", *words, "--ranks", "2", "-o", file)

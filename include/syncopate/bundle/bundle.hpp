@@ -71,7 +71,8 @@ struct Variant {
     std::vector<std::int32_t> kernels;  ///< by stage: Bundle::kernels
 };
 
-/// Rows up to `rows`, as far as the strategy takes them: a bucket after it, maybe of as many rows, takes the others.
+/// Rows up to `rows`, as far as the strategy takes them: a bucket after it, maybe of as many rows, takes the others. Of a
+/// mixture of experts: `rows` tokens of each rank, and no others, as its kernels are compiled for them.
 struct Bucket {
     std::int64_t rows = 0;
     ops::Strategy strategy;  ///< complete
@@ -82,7 +83,11 @@ struct OperatorPart {
     ops::Problem problem;  ///< of the largest bucket's rows
     ops::Call call;
     std::string activation;
+    bool drops = false;           ///< of a mixture: rows over its bound add nothing, instead of an error
     std::vector<Bucket> buckets;  ///< rising
+
+    /// Whether a bucket is of its own rows alone.
+    [[nodiscard]] bool takes_exact_rows() const;
 };
 
 /// A user's program. Its launch is read when it is prepared: it may be long.

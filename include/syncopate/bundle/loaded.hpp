@@ -13,6 +13,7 @@
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/executable/executable.hpp"
 #include "syncopate/runtime/heap/device.hpp"
+#include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::bundle {
@@ -37,19 +38,26 @@ public:
     [[nodiscard]] const Needs& needs() const { return needs_; }
     [[nodiscard]] runtime::FusedOp& op() { return executable_->op(); }
     [[nodiscard]] runtime::Executable& executable() { return *executable_; }
-    /// One call; all ranks make it alike. `tensors`: in the order of operands(), with their shapes.
-    Status run(std::span<const runtime::CallTensor> tensors, runtime::CudaStream stream) {
-        return executable_->run(tensors, stream);
-    }
+    /// One call; all ranks make it alike. `tensors`: in the order of operands(), with their shapes. On host it fails as check()
+    /// does, too.
+    Status run(std::span<const runtime::CallTensor> tensors, runtime::CudaStream stream);
+    /// Waits for this rank's calls: whether one of them has failed (FusedOp::check), or, of a mixture of experts, whether in
+    /// calls since the last check an id named no expert, or more rows than the bound came (usage; alike on all ranks).
+    Status check();
     /// Gives the memory back. Collective.
     Status destroy();
 
 private:
     friend class Loaded;
     Prepared() = default;
+    Status judge();
+
     std::shared_ptr<const Bundle> bundle_;
     std::shared_ptr<const Planned> planned_;
     Needs needs_;
+    Scratch scratch_;
+    std::shared_ptr<runtime::SymmetricHeap>
+        memory_;  ///< of scratch, which no other rank maps; null where there is none
     std::unique_ptr<runtime::Executable> executable_;
 };
 

@@ -16,6 +16,9 @@
 #include "syncopate/bundle/bundle.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/fuse/model/program.hpp"
+#include "syncopate/ops/parameters.hpp"
+#include "syncopate/ops/problem.hpp"
+#include "syncopate/ops/strategy.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/executable/executable.hpp"
 
@@ -34,6 +37,11 @@ struct Planned {
     std::string activation;          ///< of the first product, on host
     bool w_transposed = false;
     std::string what;  ///< in messages, with its rows
+    /// Of an operator, for these rows.
+    ops::Problem problem;
+    ops::Strategy strategy;
+    /// By stage, of an operator that has some (ops/parameters.hpp).
+    std::vector<ops::Parameters> parameters;
 
     /// Whether a kernel writes the call's tensor of this name.
     [[nodiscard]] bool writes(const std::string& operand) const;
@@ -59,10 +67,17 @@ struct Lowered {
 [[nodiscard]] Result<Lowered> lower(const OperatorPart& op, const Bucket& bucket, std::int64_t rows,
                                     fuse::Device device, std::optional<std::int32_t> rank = {});
 
+/// Memory that the kernels of a call share (ops::Parameter::Of::scratch), one after another.
+struct Scratch {
+    std::map<std::string, std::uint64_t> offsets;
+    std::uint64_t bytes = 0;
+};
+[[nodiscard]] Scratch scratch_of(const Planned& planned);
+
 /// Bytes of a rank's device.
 struct Needs {
     std::uint64_t heap = 0;       ///< that peers map; what release() gives back
-    std::uint64_t workspace = 0;  ///< partial sums of kernels that split K
+    std::uint64_t workspace = 0;  ///< partial sums of kernels that split K, and scratch
     std::uint64_t tables = 0;     ///< of the schedule, about
     [[nodiscard]] std::uint64_t all() const { return heap + workspace + tables; }
 };
@@ -71,11 +86,11 @@ struct Needs {
 /// In the order of calls: inputs as the operator names them, then outputs.
 [[nodiscard]] std::vector<runtime::Operand> operands_of(const Planned& planned, std::int32_t rank);
 
-/// `heaps_bytes`: of all ranks' heaps together (FusedOp::flat_view). Fails for a parameter of which the program says
-/// nothing.
+/// `heaps_bytes`: of all ranks' heaps together (FusedOp::flat_view). `scratch`: the address of scratch_of's memory. Fails for
+/// a parameter of which the program says nothing.
 [[nodiscard]] Result<runtime::Form> form_of(const Bundle& bundle, const Planned& planned, std::int32_t rank,
                                             const std::vector<runtime::Operand>& operands,
-                                            std::uint64_t heaps_bytes);
+                                            std::uint64_t heaps_bytes, std::uint64_t scratch = 0);
 
 /// As of an op's options: what the ranks have to have alike, and call.
 [[nodiscard]] runtime::OpOptions op_options(const Bundle& bundle, const Planned& planned);

@@ -10,6 +10,10 @@
 
 namespace syncopate::ops {
 
+/// Scratch of the kernels (parameters.hpp), two int32 of all calls so far: how many rows over the bound came to the rank to
+/// which most did, and how many ids of all ranks named no expert. Alike on all ranks.
+inline constexpr const char* kSeen = "seen";
+
 /// Tokens of a tile of the kernels that go token by token: every program has a tile, and no tile many tokens.
 [[nodiscard]] std::int64_t mixture_block(std::int64_t tokens, std::int64_t programs);
 

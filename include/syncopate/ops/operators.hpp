@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "syncopate/ops/parameters.hpp"
 #include "syncopate/ops/problem.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/ops/strategy.hpp"
@@ -30,6 +31,7 @@ struct OperatorRow {
     using Products = std::vector<ProductShape> (*)(const Problem&);
     using Outlined = Result<Outline> (*)(const Problem&, const Strategy&, const Call&);
     using Programmed = Result<fuse::StagedProgram> (*)(const Problem&, const Strategy&, const Call&);
+    using Parametrised = Result<std::vector<Parameters>> (*)(const Problem&, const Strategy&);
 
     std::string_view name;
     Kind kind = Kind::other;
@@ -47,6 +49,9 @@ struct OperatorRow {
     Products products = nullptr;  ///< of one rank, one after another
     Outlined outline = nullptr;
     Programmed program = nullptr;
+    /// By stage, of kernels that are not products; nullptr: they are, or launched from Python alone. Fails (usage) for a
+    /// problem of which no process without Python makes calls.
+    Parametrised parameters = nullptr;
 };
 
 [[nodiscard]] std::span<const OperatorRow> operators();

@@ -70,7 +70,9 @@ struct Problem {
     [[nodiscard]] std::string_view word(std::string_view name) const;  ///< "" where there is none
     /// The extent of its rows: "M", or "S" of a sequence; "" where it has neither.
     [[nodiscard]] std::string_view rows_name() const;
-    /// The same with so many rows.
+    /// The extent that differs from call to call: that, or the tokens "T" of a rank.
+    [[nodiscard]] std::string_view calls_name() const;
+    /// The same with so many of that.
     [[nodiscard]] Problem with_rows(std::int64_t rows) const;
     [[nodiscard]] Operands operands() const { return {dtype, scales}; }
     [[nodiscard]] double item() const { return operands().item(); }         ///< bytes of what is multiplied

@@ -23,7 +23,7 @@ from ..call.stated import StatedKernel
 from ..call.tuples import flat, nested
 from ..device import jit
 from ..group import Group
-from ..ops import OPERATORS
+from ..ops import OPERATORS, mixture_stages
 from ..strategy import Strategy, complete
 from .standard_output import interruptible
 
@@ -245,6 +245,21 @@ def rows_to_look_at(first: int, last: int, ranks: int, equal: bool) -> list[int]
     )
 
 
+def compile_mixture(manifest: dict[str, Any], kernels: Kernels, sources: dict[str, bytes]) -> None:
+    """Of each number of tokens that a bucket is for."""
+    from .compile_mixture import AheadMixture
+
+    part = manifest["operator"]
+    read = _syncopate.ops.parse_spec(part["problem"])
+    for bucket in part["buckets"]:
+        tokens, strategy = bucket["rows"], Strategy.from_json(bucket["strategy"])
+        key = re.sub(r"\bT=\d+", f"T={tokens}", part["problem"], count=1)
+        traits = _syncopate.bundle.traits(key, strategy, False, tokens, tokens)
+        made = AheadMixture(read, key, tokens, strategy, part.get("activation", ""))
+        bucket["variants"] = [{"traits": traits, "kernels": made.compile(kernels.compile, sources)}]
+        print(f"{tokens} tokens a rank: compiled", file=sys.stderr)
+
+
 def compile_operator(manifest: dict[str, Any], kernels: Kernels, sources: dict[str, bytes]) -> None:
     part = manifest["operator"]
     operator, first, before = AheadOperator(part), 1, 0
@@ -320,10 +335,12 @@ def main(arguments: list[str] | None = None) -> int:
 
     driver.set_active(NoGpu(manifest["arch"]))
     choosing = sys.modules[complete.__module__]  # the package has a function of its name
-    choosing.runs_gluon = lambda device: manifest["arch"].startswith("sm_90")
+    choosing.runs_gluon = mixture_stages.runs_gluon = lambda device: manifest["arch"].startswith("sm_90")
     kernels, sources = Kernels(), {}
     try:
-        if options.operator:
+        if options.operator and manifest["operator"]["problem"].startswith("moe:"):
+            compile_mixture(manifest, kernels, sources)
+        elif options.operator:
             compile_operator(manifest, kernels, sources)
         else:
             sources = compile_folder(Path(options.folder), manifest, kernels)

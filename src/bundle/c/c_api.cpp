@@ -431,8 +431,7 @@ sy_code sy_run(sy_op* op, const sy_tensor* const* tensors, int32_t num_tensors, 
 sy_code sy_status(sy_op* op) {
     return guarded([&]() -> Status {
         SYNCOPATE_TRY(require(op, "op"));
-        SYNCOPATE_TRY(op->prepared->op().synchronize());
-        return op->prepared->op().check();
+        return op->prepared->check();
     });
 }
 
