@@ -6,77 +6,31 @@ The host reads none of it, so that a call can be captured, and replayed with oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
-import triton
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
 from ..call.prepared import Prepared, timing
 from ..group import FailedTogether, Group
 from ..kernels import gluon_moe_call
-from ..kernels import moe as kernels
 from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
-from ..strategy.choose import runs_gluon
 from ..strategy.failures import warn_of_default
+from .mixture_handle import Handle
 from .mixture_kept import keep_rows
 from .mixture_own import name_of, own_products
 from .mixture_spec import asked_for, completed, search_if_asked, spec_of, strategy_of, tuned
+from .mixture_stages import Stages
 from .operator import is_capturing, members_of, require_one_node
 
 ACTIVATIONS = ("silu", "relu", "")
 OVER = ("error", "drop")
 
-#: By part, its kernels, as ops/moe.cpp has them.
-_WHOLE = ["moe_count", "moe_layout", "moe_dispatch", "moe_up", "moe_down", "moe_combine"]
-STAGES = {
-    "whole": _WHOLE,
-    "kept": _WHOLE,
-    "dispatch": _WHOLE[:3],
-    "combine": ["moe_layout", "moe_return", "moe_combine"],
-}
 
-
-@dataclass
-class Handle:
-    """Where a dispatch has put the rows of this rank's experts, on the device: what combine, and a backward pass, need. `begins`
-    and `counts` [experts / ranks]: of each expert its first row, and how many they are; rows between are undefined."""
-
-    operator: Moe
-    ids: torch.Tensor
-    position: torch.Tensor  # [T, topk] of each route, how many of this rank before it go to the same expert
-    all_counts: torch.Tensor  # [ranks, experts + 1]
-    origin: torch.Tensor  # of each row, rank * T * topk + route
-    own: torch.Tensor
-    sent: torch.Tensor
-    status: torch.Tensor
-
-    @property
-    def begins(self) -> torch.Tensor:
-        return self.own[0]
-
-    @property
-    def counts(self) -> torch.Tensor:
-        return self.own[1]
-
-    @property
-    def taken(self) -> torch.Tensor:
-        """[T, topk]: of each route, whether its row has gone to its expert: not where that was over the bound."""
-        experts = self.operator.experts
-        known = (self.ids >= 0) & (self.ids < experts)
-        return known & (self.position < self.sent[1][self.ids.clamp(0, experts - 1).long()])
-
-    def check(self) -> None:
-        """Raises ValueError, on all ranks, where an id named no expert, or more rows than the bound came to a rank and over is
-        "error". Waits for the device."""
-        self.operator.judge(self.status)
-
-
-class Moe:
+class Moe(Stages):
     """One shape of it. Collective: all ranks make and call it alike. `group`: a torch process group (default: the world), or a
     Group. `part`: "whole", or "kept" for a backward pass, or
     "dispatch" or "combine" alone. `bound`: rows that come to a rank at most; None: all that could, ranks * T * topk. `over`:
@@ -87,9 +41,6 @@ class Moe:
     `products`: as of sy.ops.moe."""
 
     name: ClassVar[str] = "moe"
-    parallel: ClassVar[str] = "expert"
-    stages: ClassVar[dict[str, list[str]]] = STAGES
-    scales: str = ""
 
     def __init__(
         self,
@@ -134,7 +85,6 @@ class Moe:
         self.dtype, self.group, self.part, self.over = dtype, group, part, over
         self.out_dtype = out_dtype or dtype
         self.activation, self.weighted = activation, weighted
-        #: Experts whose weights this rank has, and how many columns of F.
         self.own_experts, self.inner = self._shares(experts, inner, group.size)
         most = group.size * self.routes
         self.bound = most if bound is None else min(bound, most)
@@ -236,176 +186,6 @@ class Moe:
             self._ended.append(prepared)
         return True
 
-    # What a call is made of.
-
-    @staticmethod
-    def _shares(experts: int, inner: int, ranks: int) -> tuple[int, int]:
-        return experts // ranks, inner
-
-    def own(self, w1: torch.Tensor, w2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of the whole w1 [E, H, 2 F] and w2 [E, F, H] what this rank has."""
-        mine = slice(self.group.rank * self.own_experts, (self.group.rank + 1) * self.own_experts)
-        return w1[mine], w2[mine]
-
-    @property
-    def _up_by_gluon(self) -> bool:
-        """Whether a Gluon kernel makes the first product: as a strategy says, where TMA loads what it reads."""
-        asked = self.strategy.kernel == "gluon" and self.part == "whole"
-        return asked and self.products is None and not self.scales and self.streams
-
-    def _kernel(self, name: str) -> Any:
-        if name == "moe_up" and self._up_by_gluon:
-            from ..kernels.gluon_moe import gluon_moe_up
-
-            return gluon_moe_up
-        return getattr(kernels, name)
-
-    @property
-    def routes(self) -> int:
-        """Rows that this rank sends in a call: its tokens times topk."""
-        return self.tokens * self.topk
-
-    def _stride(self, name: str) -> int:
-        """Elements from one rank's tensor to the next one's."""
-        return self.prepared.op.heap.stride // self.heap[name].element_size()
-
-    def _numbers(self, *shape: int) -> torch.Tensor:
-        return torch.empty(*shape, dtype=torch.int32, device=self.device)
-
-    def scratch(self) -> dict[str, torch.Tensor]:
-        """Of one call: what the kernels tell each other about its routing."""
-        return {
-            "position_ptr": self._numbers(self.tokens, self.topk),
-            "sent_ptr": self._numbers(2, self.experts),
-            "order_ptr": self._numbers(self.routes),
-            "group_ptr": self._numbers(self.experts),
-            "own_ptr": self._numbers(2, self.own_experts),
-            "status_ptr": self._numbers(2),
-        }
-
-    def _stand_ins(self) -> dict[str, torch.Tensor]:
-        """Operands of a call that is only compiled."""
-
-        def empty(*shape: int, dtype: torch.dtype = self.dtype) -> torch.Tensor:
-            return torch.empty(shape, dtype=dtype, device=self.device)
-
-        ids = empty(self.tokens, self.topk, dtype=torch.int64)
-        given = {
-            "ids_ptr": ids,
-            "weights_ptr": empty(self.tokens, self.topk, dtype=torch.float32),
-            **self.scratch(),
-        }
-        if self.part != "combine":
-            given["given_ptr"] = empty(self.tokens, self.hidden)
-        if self.part in ("whole", "kept"):
-            given |= {"w1": empty(self.own_experts, self.hidden, 2 * self.inner)}
-            given |= {"w2": empty(self.own_experts, self.inner, self.hidden)}
-        if self.part == "kept":
-            given["h_ptr"] = empty(1, 2 * self.inner)
-        if self.part == "combine":
-            given |= {"counts_ptr": self._numbers(self.group.size, self.experts + 1)}
-            given |= {"rows_ptr": empty(1, self.hidden), "origin_ptr": self._numbers(1)}
-        if self.part != "dispatch":
-            given["out_ptr"] = empty(self.tokens, self.hidden, dtype=self.out_dtype)
-        return given
-
-    def _options(self, name: str) -> dict[str, int]:
-        if name == "moe_up" and self._up_by_gluon:
-            return gluon_moe_call.OPTIONS
-        if name in ("moe_up", "moe_down"):
-            return {"num_warps": self.tiling.num_warps, "num_stages": self.tiling.stages}
-        return {"num_warps": 8 if name == "moe_count" else 4, "num_stages": 2}
-
-    def _items(self, given: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
-        """Of each stage's kernel, its arguments; what the plan moves lies in the heap."""
-        stage = {name: index for index, name in enumerate(self._names)}
-        tables = {name: self.prepared.op.table_tensor_of(index) for name, index in stage.items()}
-        known = {
-            **given,
-            **{f"{name.lower()}_ptr": tensor for name, tensor in self.heap.items()},
-            **self._known(given, tables),
-        }
-        of_stage = self._of_stage(given)
-        if "moe_up" in stage:
-            up, down = self._products(given)
-            of_stage["moe_up"] = {"COLUMNS": known["UP"], **up}
-            of_stage["moe_down"] |= {"COLUMNS": known["DOWN"], **down}
-        made = []
-        for name in self._names:
-            every = known | of_stage.get(name, {})
-            made.append(
-                {one: every[one] for one in self._kernel(name).arg_names if not one.startswith("sy_")}
-            )
-        return made
-
-    def _known(self, given: Mapping[str, torch.Tensor], tables: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        """Arguments of every stage."""
-        pow2, cdiv = triton.next_power_of_2, triton.cdiv
-        tiles, group, none = self.tiling, self.group, given["status_ptr"]
-        down = "moe_return" if self.part == "combine" else "moe_down"
-        return {
-            "rank": group.rank,
-            "dispatch_ptr": tables.get("moe_dispatch", none), "up_ptr": tables.get("moe_up", none),
-            "down_ptr": tables.get(down, none),
-            "stride_numbers": self._strides.get("origin", 0),
-            "ROUTES": self.routes, "T": self.tokens, "E": self.experts, "R": group.size, "EXPERTS": self.own_experts,
-            "TOPK": self.topk, "H": self.hidden, "F": self.inner,
-            "BOUND": self.bound, "TILE": tiles.block_m,
-            "UP": cdiv(self.inner, tiles.block_n) if "moe_up" in tables else 0,
-            "DOWN": 0 if down not in tables else 1 if self.part == "combine" else cdiv(self.hidden, tiles.block_n),
-            "BE": pow2(self.own_experts), "BR": pow2(group.size), "BALL": pow2(self.experts),
-            "SLOTS": 32, "DISPATCHES": "moe_dispatch" in tables, "WEIGHTED": self.weighted,
-            "seen_ptr": self._seen, "h_ptr": given.get("h_ptr", none), "KEPT": self.part == "kept",
-            "BLOCK_M": tiles.block_m, "BLOCK_N": tiles.block_n, "BLOCK_K": tiles.block_k,
-            "ACTIVATION": self.activation, "PRECISION": "ieee" if self.dtype == torch.float32 else "tf32",
-        }  # fmt: skip
-
-    def _of_stage(self, given: Mapping[str, torch.Tensor]) -> dict[str, dict[str, Any]]:
-        """And of one."""
-        pow2, strides = triton.next_power_of_2, self._strides
-        moved = {"COLUMNS": self._columns(self.tiling.block_m, 16384)}
-        made = {
-            "moe_count": {"BLOCK": min(4096, pow2(self.routes)), "stride": strides.get("counts", 0)},
-            "moe_layout": {"BLOCK": min(256, pow2(self.routes))},
-            "moe_dispatch": {"stride": strides.get("X", 0), "WEIGHTED": self.weighted and self.part == "dispatch", **moved},
-            "moe_down": {"stride": strides.get("Y", 0)},
-            "moe_return": {"stride": strides.get("Y", 0), **moved},
-        }  # fmt: skip
-        if "done" in self.heap:
-            blocks = self.heap["done"].shape[1]
-            tokens = pow2(triton.cdiv(self.tokens, blocks))
-            made["moe_combine"] = {"BLOCKS": blocks, "TOKENS": tokens, "COLUMNS": self._columns(tokens, 2048)}
-        return made
-
-    def _columns(self, rows: int, elements: int) -> int:
-        """Of a block of so many rows."""
-        return min(triton.next_power_of_2(self.hidden), max(128, elements // rows))
-
-    def _products(self, given: Mapping[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, Any]]:
-        own = self.products or (None, None)
-        if self._up_by_gluon:
-            up = gluon_moe_call.wide_up_operands(self.heap["X"], given["w1"], self.heap["A"])
-            up["STAGES"] = self.tiling.stages
-        else:
-            up = self._product("x_ptr", self.heap["X"], given["w1"], own[0])
-        return up, self._product("a_ptr", self.heap["A"], given["w2"], own[1])
-
-    def _product(self, name: str, rows: torch.Tensor, w: torch.Tensor, own: Any) -> dict[str, Any]:
-        """What a product's kernel takes of its operands: descriptors where TMA can load them. `own`: what the user makes it by."""
-        if own is not None or not self.streams or w.data_ptr() % 16 or w.stride(0) * w.itemsize % 16:
-            return {name: rows, "w_ptr": w, "STREAMED": False, "OWN": own}
-        m, n, k = self.tiling.block_m, self.tiling.block_n, self.tiling.block_k
-        of_rows, of_w = TensorDescriptor.from_tensor(rows, [m, k]), TensorDescriptor.from_tensor(w, [1, k, n])
-        return {name: of_rows, "w_ptr": of_w, "STREAMED": True, "OWN": None}
-
-    @property
-    def streams(self) -> bool:
-        """Whether TMA can load what the products read: on Hopper, if rows are whole 16 bytes of 2-byte elements."""
-        return self._has_tma() and self.dtype.itemsize == 2 and self.hidden % 8 == 0 and self.inner % 8 == 0
-
-    def _has_tma(self) -> bool:
-        return runs_gluon(self.device.type)
-
     def launch(self, given: Mapping[str, torch.Tensor]) -> None:
         """One call on tensors of the names that its kernels take, with what it makes among them (`scratch`)."""
         if self._on_trial and not is_capturing(self.device):
@@ -457,28 +237,6 @@ class Moe:
         if not self.prepared.is_on_gpu:
             self._seen.zero_()
             self.judge(status)
-
-    def _check(
-        self, operands: Mapping[str, tuple[torch.Tensor, tuple[int, ...], Sequence[torch.dtype]]]
-    ) -> None:
-        for name, (tensor, shape, dtypes) in operands.items():
-            if tuple(tensor.shape) != shape:
-                raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
-            if tensor.dtype not in dtypes:
-                raise ValueError(
-                    f"{name}: expected dtype {' or '.join(map(str, dict.fromkeys(dtypes)))}, got {tensor.dtype}"
-                )
-            if tensor.device.type != self.device.type:
-                raise ValueError(f"{name}: expected it on {self.device.type}, it is on {tensor.device}")
-            if not tensor.is_contiguous():
-                raise ValueError(f"{name}: it must be contiguous")
-
-    def _routed(self, ids: torch.Tensor, weights: torch.Tensor | None = None) -> dict[str, tuple]:
-        shape = (self.tokens, self.topk)
-        made = {"topk_ids": (ids, shape, (torch.int32, torch.int64))}
-        if weights is not None:
-            made["topk_weights"] = (weights, shape, (torch.float32, self.out_dtype))
-        return made
 
     def _told(self, name: str, until_next: bool) -> torch.Tensor:
         """What a call has left in the heap: `until_next`, as it lies there, for who has read it before the next one."""

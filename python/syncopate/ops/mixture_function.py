@@ -19,7 +19,8 @@ from ..call.places import require_tensors
 from ..group import Group
 from ..torch.autocast import cast_operands, is_any_enabled
 from .differentiable import recorded, refuse_gradients, wanted
-from .mixture import Handle, Moe
+from .mixture import Moe
+from .mixture_handle import Handle
 from .mixture_scaled import ScaledMoe, ScaledTensorMoe, kind_of_scales
 from .mixture_tensor import TensorMoe
 from .operator import members_of
