@@ -1,6 +1,7 @@
 // all_gather and the ring shifts; the drawings are in all_gather.hpp and ring.hpp.
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -34,10 +35,16 @@ public:
     Pace(const Script& script, const Gather& data)
         : script_(script), data_(data), last_(script.team.ranks.size()) {}
 
-    void pass(std::int32_t from, std::int32_t to, std::int32_t piece, std::int32_t slice) {
+    /// `came`: by chunk of the piece, what has brought it; empty: nothing has.
+    void pass(std::int32_t from, std::int32_t to, std::int32_t piece, std::int32_t slice,
+              std::span<const OpRef> came = {}) {
+        if (!script_.paced) {
+            script_.move_each(from, held(data_, from, piece), to, data_.place(to, piece), slice, came);
+            return;
+        }
         std::optional<OpRef>& last = last_[at(script_.builder.pull() ? from : to)];
         std::vector<OpRef> after;
-        if (script_.paced && last) after.push_back(*last);
+        if (last) after.push_back(*last);
         const std::optional<OpRef> moved =
             script_.move(from, held(data_, from, piece), to, data_.place(to, piece), slice, Reduce::none,
                          std::move(after));
@@ -119,10 +126,15 @@ void gather_hierarchical(const Script& script, const Gather& data) {
     const std::int32_t outer = team.outer();
     const std::int32_t inner = team.inner;
     const bool pull = script.builder.pull();
+    // By member, what brings it the piece that has crossed last; and the one before that, which goes round its node meanwhile.
+    std::vector<std::vector<OpRef>> crossed(at(team.size())), round(at(team.size()));
     const auto across = [&](std::int32_t turn, std::int32_t slice) {
+        round.swap(crossed);
         for (std::int32_t owner = 0; owner < team.size(); ++owner) {
             const std::int32_t other = team.position((owner / inner + turn) % outer, owner % inner);
-            pass(script, data, pull ? other : owner, pull ? owner : other, pull ? other : owner, slice);
+            const std::int32_t from = pull ? other : owner, to = pull ? owner : other;
+            crossed[at(to)] =
+                script.move_each(from, held(data, from, from), to, data.place(to, from), slice, {});
         }
     };
     Pace pace(script, data);
@@ -134,7 +146,8 @@ void gather_hierarchical(const Script& script, const Gather& data) {
                 const std::int32_t origin = modulo(pull ? node + turn : node - turn, outer);
                 const std::int32_t other = team.position(node, (owner % inner + offset) % inner);
                 const std::int32_t from = pull ? other : owner;
-                pace.pass(from, pull ? owner : other, team.position(origin, from % inner), slice);
+                pace.pass(from, pull ? owner : other, team.position(origin, from % inner), slice,
+                          turn == 0 ? std::span<const OpRef>{} : round[at(from)]);
             }
         }
     };
@@ -143,6 +156,7 @@ void gather_hierarchical(const Script& script, const Gather& data) {
             across(turn, slice);
             within(turn - 1, slice);
         }
+        round.swap(crossed);
         within(outer - 1, slice);
     }
     copy_own(script, data);

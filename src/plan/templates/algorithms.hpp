@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ struct Script {
     std::optional<OpRef> move(std::int32_t from, const Chunk& source, std::int32_t to, const Chunk& target,
                               std::int32_t slice, Reduce reduce = Reduce::none,
                               std::vector<OpRef> after = {}) const;
+    /// The same; each chunk waits for the one of `after` in its place, of which there may be none. Returns all.
+    std::vector<OpRef> move_each(std::int32_t from, const Chunk& source, std::int32_t to, const Chunk& target,
+                                 std::int32_t slice, std::span<const OpRef> after) const;
     /// Copies a member's piece from one place of its memory to another, uncut; nothing if they are the same.
     void copy(std::int32_t member, const Chunk& source, const Chunk& target) const;
     /// Calls visit(from, to) for each ordered pair of different members, in steps: in each, the partner of
@@ -55,6 +59,7 @@ void gather_direct(const Script& script, const Gather& data, bool peer_by_peer =
 /// `right` hops to the successor and `left` to the predecessor; n - 1 in all reach everyone.
 void gather_ring(const Script& script, const Gather& data, std::int32_t right, std::int32_t left);
 void gather_double_ring(const Script& script, const Gather& data);
+/// Says itself what each transfer comes after.
 void gather_hierarchical(const Script& script, const Gather& data);
 /// As a search finds for the topology; so all that end in _synthesised. A cut's split of 0: as fine as is
 /// fastest. They fail (ErrorClass::usage) where some member has no way to another, and where too many ops

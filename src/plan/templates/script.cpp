@@ -21,6 +21,25 @@ std::optional<OpRef> Script::move(std::int32_t from, const Chunk& source, std::i
     return last;
 }
 
+std::vector<OpRef> Script::move_each(std::int32_t from, const Chunk& source, std::int32_t to,
+                                     const Chunk& target, std::int32_t slice,
+                                     std::span<const OpRef> after) const {
+    const std::vector<Chunk> sources = cut.chunks(source, slice);
+    const bool in_place = source == target;
+    const std::vector<Chunk> others = in_place ? std::vector<Chunk>{} : cut.chunks(target, slice);
+    const std::vector<Chunk>& targets = in_place ? sources : others;
+    assert(sources.size() == targets.size() && (after.empty() || after.size() == sources.size()));
+    std::vector<OpRef> moved;
+    moved.reserve(sources.size());
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+        std::vector<OpRef> before;
+        if (!after.empty()) before.push_back(after[i]);
+        moved.push_back(builder.transfer({team.rank(from), sources[i]}, {team.rank(to), targets[i]},
+                                         Reduce::none, std::move(before)));
+    }
+    return moved;
+}
+
 void Script::copy(std::int32_t member, const Chunk& source, const Chunk& target) const {
     if (source == target || is_empty(source.region)) return;
     builder.transfer({team.rank(member), source}, {team.rank(member), target});

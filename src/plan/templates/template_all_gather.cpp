@@ -27,8 +27,9 @@ Result<Plan> all_gather(const Mesh& mesh, const Tensor& tensor, const TemplateOp
             default: gather_direct(script, data, options.peer_by_peer); break;
         }
     }
-    // Direct, nothing that is read is ever written.
-    return setup.finish(setup.options.algorithm == Algorithm::direct);
+    // Direct, nothing that is read is ever written; hierarchical, transfers name what has brought what they pass on.
+    return setup.finish(setup.options.algorithm == Algorithm::direct ||
+                        setup.options.algorithm == Algorithm::hierarchical);
 }
 
 }  // namespace syncopate::plan
