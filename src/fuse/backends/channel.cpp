@@ -11,9 +11,9 @@ BackendTraits channel_row() {
             .lane = LaneKind::channel,
             .in_order = true,
             .objection = [](const Carrying& asked) -> std::string {
-                const plan::Op& op =
-                    asked.plan.op(asked.ref);  // assign names it for sides, and nothing else does
-                if (op.kind == plan::OpKind::local && op.backend == asked.backend) return {};
+                // assign names it for sides, and nothing else does
+                const bool is_local = asked.plan.op(asked.ref).kind == plan::OpKind::local;
+                if (is_local && asked.named == asked.backend) return {};
                 return "assign alone names it";  // of others plan::check has said so
             }};
 }

@@ -23,7 +23,13 @@ std::span<const BackendTraits> backend_rows() {
 }
 
 const BackendTraits& traits_of(plan::Backend backend) {
-    return *std::ranges::find(backend_rows(), backend, &BackendTraits::backend);
+    static const auto rows = [] {
+        std::array<const BackendTraits*, plan::kNumBackends> by_backend{};
+        for (const BackendTraits& row : backend_rows())
+            by_backend[static_cast<std::size_t>(row.backend)] = &row;
+        return by_backend;
+    }();
+    return *rows[static_cast<std::size_t>(backend)];
 }
 
 std::string backend_objection(const Carrying& asked, Device device) {

@@ -29,8 +29,7 @@ public:
     CollectiveBackends(const plan::Plan& plan, Device device)
         : plan_(plan), device_(device), collectives_(collectives_of(plan)) {}
 
-    Result<Backend> of(plan::OpRef ref) {
-        const Backend named = plan_.op(ref).backend;
+    Result<Backend> of(plan::OpRef ref, Backend named) {
         const auto found = collectives_.find(ref);
         if (found == collectives_.end()) return error_at(ref, "a collective without its other participants");
         const auto [why, is_new] = why_.try_emplace(found->second.number);
@@ -64,18 +63,17 @@ constexpr std::array kInline{Backend::tma_inline, Backend::ldst_inline};
 /// so: the tensor whose ops have an inline backend in the plan, else the first one of the plan.
 class LocalCopies {
 public:
-    LocalCopies(const plan::Plan& plan, const InlineObjection& kernel, const InlineObjection& own,
-                Backend preferred)
-        : plan_(plan), kernel_(kernel), own_(own), preferred_(preferred) {
-        for (const std::vector<plan::Op>& list : plan.ranks) {
-            for (const plan::Op& op : list) {
-                const plan::OpRef ref{static_cast<std::int32_t>(&list - plan.ranks.data()),
-                                      static_cast<std::int32_t>(&op - list.data())};
-                if (!is_inline(op.backend)) continue;
+    LocalCopies(const plan::Plan& plan, const Backends& named, const InlineObjection& kernel,
+                const InlineObjection& own, Backend preferred)
+        : plan_(plan), named_(named), kernel_(kernel), own_(own), preferred_(preferred) {
+        for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+            for (std::int32_t index = 0; index < std::ssize(named[at(rank)]); ++index) {
+                const plan::OpRef ref{rank, index};
+                if (!is_inline(named[at(rank)][at(index)])) continue;
                 if (is_fetched(plan, ref)) {
                     fetches_ = true;
                 } else {
-                    stored_ = op.src.tensor;
+                    stored_ = plan.op(ref).src.tensor;
                 }
             }
         }
@@ -114,7 +112,7 @@ private:
             for (std::int32_t index = 0; all && index < static_cast<std::int32_t>(list.size()); ++index) {
                 const plan::Op& op = list[at(index)];
                 const plan::OpRef ref{rank, index};
-                all = op.backend == Backend::channel || op.kind != plan::OpKind::local ||
+                all = named_[at(rank)][at(index)] == Backend::channel || op.kind != plan::OpKind::local ||
                       op.reduce != plan::Reduce::none || op.dst.tensor != tensor || !is_fetched(plan_, ref) ||
                       own_(ref, backend).empty();
             }
@@ -124,6 +122,7 @@ private:
     }
 
     const plan::Plan& plan_;
+    const Backends& named_;
     const InlineObjection& kernel_;
     const InlineObjection& own_;
     Backend preferred_;
@@ -134,10 +133,10 @@ private:
 };
 
 /// Whether what the op sends, which only sums make, is best stored at the peer by the sum. `last`: of the
-/// rank's sums.
-bool sum_should_store(const plan::Plan& plan, const plan::Op& op, Backend preferred, const Costs& costs,
-                      bool last) {
-    const bool by_engine = is_engine(plan.op(op.after.front()).backend);
+/// rank's sums; `sum`: what the first sum goes by.
+bool sum_should_store(const plan::Plan& plan, const plan::Op& op, Backend sum, Backend preferred,
+                      const Costs& costs, bool last) {
+    const bool by_engine = is_engine(sum);
     if (by_engine) return preferred == Backend::automatic || is_engine(preferred);
     if (preferred == Backend::ldst_inline) return true;
     return (preferred == Backend::automatic || is_inline(preferred)) &&
@@ -148,14 +147,15 @@ bool sum_should_store(const plan::Plan& plan, const plan::Op& op, Backend prefer
 /// Chooses op by op, in the order of ranks and their lists.
 class Assigning {
 public:
-    Assigning(const plan::Plan& plan, Device device, Backend preferred, const InlineObjection& kernel,
-              const InlineObjection& own, const Costs& costs)
+    Assigning(const plan::Plan& plan, const Backends& named, Device device, Backend preferred,
+              const InlineObjection& kernel, const InlineObjection& own, const Costs& costs)
         : plan_(plan),
+          named_(named),
           costs_(costs),
           device_(device),
           preferred_(preferred),
           kernel_(kernel),
-          locals_(plan, kernel, own, preferred),
+          locals_(plan, named, kernel, own, preferred),
           collectives_(plan, device),
           last_sums_(plan.ranks.size()) {
         for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
@@ -168,11 +168,13 @@ public:
 
     Result<Backend> choose(plan::OpRef ref) {
         const plan::Op& op = plan_.op(ref);
-        if (op.kind == plan::OpKind::collective) return collectives_.of(ref);
-        if (op.backend != Backend::automatic) return if_legal(ref, op.backend);
+        const Backend named = named_of(ref);
+        if (op.kind == plan::OpKind::collective) return collectives_.of(ref, named);
+        if (named != Backend::automatic) return if_legal(ref, named);
         if (const auto inlined = locals_.of(ref)) return *inlined;
         if (kernel_ && plan_.num_ranks() <= kMostSumStores + 1 && follows_sums(plan_, ref) &&
-            sum_should_store(plan_, op, preferred_, costs_, op.after == last_sums_[ref.rank]) &&
+            sum_should_store(plan_, op, named_of(op.after.front()), preferred_, costs_,
+                             op.after == last_sums_[ref.rank]) &&
             if_legal(ref, Backend::ldst_inline))
             return Backend::ldst_inline;
         if (preferred_ != Backend::automatic && if_legal(ref, preferred_)) return preferred_;
@@ -180,13 +182,15 @@ public:
     }
 
 private:
+    [[nodiscard]] Backend named_of(plan::OpRef ref) const { return named_[at(ref.rank)][at(ref.index)]; }
     [[nodiscard]] Result<Backend> if_legal(plan::OpRef ref, Backend backend) const {
-        std::string why = backend_objection({plan_, ref, backend, kernel_}, device_);
+        std::string why = backend_objection({plan_, ref, backend, named_of(ref), kernel_}, device_);
         if (!why.empty()) return error_at(ref, std::move(why));
         return backend;
     }
 
     const plan::Plan& plan_;
+    const Backends& named_;
     const Costs& costs_;
     Device device_;
     Backend preferred_;
@@ -205,8 +209,7 @@ public:
         : program_(program),
           lowered_(lowered),
           staged_(program.stages.size() > 1),
-          first_(program.stages.front(), lowered.plan),
-          uses_(lowered.plan) {}
+          first_(program.stages.front(), lowered.plan) {}
 
     [[nodiscard]] std::string of_any(plan::OpRef ref, Backend backend) const {
         if (sender_of(program_, lowered_.plan.op(ref)) != nullptr)
@@ -225,38 +228,61 @@ public:
                    " is for what tiles make, this op sends a sum: use ldst_inline";
         }
         if (staged_) return "a program of several stages sends nothing inline yet";
-        return is_fetched(lowered_.plan, ref) ? load_objection(first_, uses_, ref, backend)
+        return is_fetched(lowered_.plan, ref) ? load_objection(first_, uses(), ref, backend)
                                               : store_objection(first_, ref, backend);
     }
     /// The same for what tiles may read where the rank was given it.
     [[nodiscard]] std::string of_given(plan::OpRef ref, Backend backend) const {
         if (staged_) return "a program of several stages fetches nothing inline yet";
-        return own_load_objection(first_, uses_, ref, backend);
+        return own_load_objection(first_, uses(), ref, backend);
     }
 
 private:
+    /// They are of all ops, and few programs ask for them.
+    [[nodiscard]] const MemoryUses& uses() const {
+        if (!uses_) uses_.emplace(lowered_.plan);
+        return *uses_;
+    }
+
     const StagedProgram& program_;
     const Lowered& lowered_;
     bool staged_;
     BoundKernel first_;
-    MemoryUses uses_;
+    mutable std::optional<MemoryUses> uses_{};
 };
+
+/// `named`: by op, what it names or has to go by.
+Result<Backends> assign_all(const plan::Plan& plan, const Backends& named, Device device, Backend preferred,
+                            const InlineObjection& kernel, const InlineObjection& own, const Costs& costs) {
+    Assigning assigning(plan, named, device, preferred, kernel, own, costs);
+    Backends backends(plan.ranks.size());
+    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+        backends[at(rank)].reserve(plan.ranks[at(rank)].size());
+        for (std::int32_t index = 0; index < static_cast<std::int32_t>(plan.ranks[rank].size()); ++index) {
+            SYNCOPATE_TAKE(const auto backend, assigning.choose({rank, index}));
+            backends[rank].push_back(backend);
+        }
+    }
+    return backends;
+}
 
 }  // namespace
 
 Result<Backends> assign(const StagedProgram& program, const Lowered& lowered, const Options& options) {
     const InlineObjections objections(program, lowered);
-    plan::Plan named = name_implied(lowered, options.kernel_sums && options.device == Device::cuda);
-    for (std::int32_t rank = 0; rank < named.num_ranks(); ++rank) {
-        for (plan::Op& op : named.ranks[at(rank)]) {
+    const plan::Plan& plan = lowered.plan;
+    Backends named = name_implied(lowered, options.kernel_sums && options.device == Device::cuda);
+    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+        for (std::int32_t index = 0; index < std::ssize(plan.ranks[at(rank)]); ++index) {
+            const plan::Op& op = plan.op({rank, index});
+            Backend& backend = named[at(rank)][at(index)];
             const auto ragged = [&](const plan::Chunk& chunk) {
-                return named.tensors[at(chunk.tensor)].ragged.has_value();
+                return plan.tensors[at(chunk.tensor)].ragged.has_value();
             };
-            if (op.backend == Backend::automatic && op.kind != plan::OpKind::collective &&
+            if (backend == Backend::automatic && op.kind != plan::OpKind::collective &&
                 sender_of(program, op) != nullptr) {
-                op.backend = Backend::ldst_inline;
+                backend = Backend::ldst_inline;
             } else if (ragged(op.src) && sender_of(program, op) == nullptr) {
-                const auto index = static_cast<std::int32_t>(&op - named.ranks[at(rank)].data());
                 return plan::error_at(
                     {rank, index},
                     "how many rows it moves only the call knows: a kernel that states that it "
@@ -264,8 +290,8 @@ Result<Backends> assign(const StagedProgram& program, const Lowered& lowered, co
             }
         }
     }
-    auto backends = assign(
-        named, options.device, options.preferred,
+    auto backends = assign_all(
+        plan, named, options.device, options.preferred,
         [&](plan::OpRef ref, Backend backend) { return objections.of_any(ref, backend); },
         [&](plan::OpRef ref, Backend backend) { return objections.of_given(ref, backend); }, options.costs);
     if (!backends) return backends;
@@ -276,15 +302,7 @@ Result<Backends> assign(const StagedProgram& program, const Lowered& lowered, co
 
 Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred,
                         const InlineObjection& kernel, const InlineObjection& own, const Costs& costs) {
-    Assigning assigning(plan, device, preferred, kernel, own, costs);
-    Backends backends(plan.ranks.size());
-    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
-        for (std::int32_t index = 0; index < static_cast<std::int32_t>(plan.ranks[rank].size()); ++index) {
-            SYNCOPATE_TAKE(const auto backend, assigning.choose({rank, index}));
-            backends[rank].push_back(backend);
-        }
-    }
-    return backends;
+    return assign_all(plan, backends_named(plan), device, preferred, kernel, own, costs);
 }
 
 }  // namespace syncopate::fuse

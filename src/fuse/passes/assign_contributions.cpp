@@ -19,6 +19,17 @@ bool lie_alike(const plan::Plan& plan, const plan::Chunk& a, const plan::Chunk& 
 
 }  // namespace
 
+Backends backends_named(const plan::Plan& plan) {
+    Backends named;
+    named.reserve(plan.ranks.size());
+    for (const std::vector<plan::Op>& list : plan.ranks) {
+        std::vector<plan::Backend>& of_rank = named.emplace_back();
+        of_rank.reserve(list.size());
+        for (const plan::Op& op : list) of_rank.push_back(op.backend);
+    }
+    return named;
+}
+
 Contributions assign_contributions(const plan::Plan& plan, std::int32_t rank, const plan::Chunk& chunk,
                                    const std::vector<plan::OpRef>& contributions, plan::Backend preferred) {
     const auto backend_of = [&](plan::OpRef ref) {
@@ -51,10 +62,11 @@ Contributions assign_contributions(const plan::Plan& plan, std::int32_t rank, co
     return result;
 }
 
-plan::Plan name_implied(const Lowered& lowered, bool kernel_sums) {
-    plan::Plan plan = lowered.plan;
+Backends name_implied(const Lowered& lowered, bool kernel_sums) {
+    const plan::Plan& plan = lowered.plan;
+    Backends named = backends_named(plan);
     const auto backend_of = [&](plan::OpRef ref) -> plan::Backend& {
-        return plan.ranks[at(ref.rank)][at(ref.index)].backend;
+        return named[at(ref.rank)][at(ref.index)];
     };
     for (const auto& [ref, side] : lowered.channel) backend_of(ref) = plan::Backend::channel;
     for (const auto& [sum, own] : lowered.own) {
@@ -68,7 +80,7 @@ plan::Plan name_implied(const Lowered& lowered, bool kernel_sums) {
         const auto engine = lowered.engine.find(sum);
         backend_of(pull) = engine == lowered.engine.end() ? plan::Backend::automatic : engine->second;
     }
-    return plan;
+    return named;
 }
 
 }  // namespace syncopate::fuse

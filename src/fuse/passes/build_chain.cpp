@@ -145,7 +145,7 @@ private:
         std::ranges::sort(from);
         const auto repeated = std::ranges::unique(from);
         from.erase(repeated.begin(), repeated.end());
-        made.push_back({node, static_cast<std::int32_t>(stage), chunk_of(stage, tiles), tiles});
+        made.push_back({node, static_cast<std::int32_t>(stage), chunk_of(stage, tiles), Makers(tiles)});
         for (const auto& [later, c] : needs) {
             Graph::StageNodes& nodes = graph_.stages[later];
             const NodeId waiting = nodes.first[at(rank)] + c;

@@ -15,8 +15,8 @@ namespace {
 using plan::Region;
 
 /// The tiles that write into a region, and what of it none of them writes.
-struct Makers {
-    std::vector<std::int64_t> tiles;
+struct OfChunk {
+    Makers tiles;
     std::vector<Region> missing;
     std::vector<std::int32_t> classes;  ///< of these tiles, rising
     std::vector<NodeId> nodes;          ///< by rank, or of the one rank whose they are: its chunk
@@ -119,15 +119,16 @@ private:
         return Done{};
     }
 
-    Makers& makers_of(std::int32_t rank, const plan::Chunk& chunk) {
+    OfChunk& makers_of(std::int32_t rank, const plan::Chunk& chunk) {
         // Where all ranks run all tiles, these are the same on each.
         const std::int32_t whose = graph_.stages[stage_].runs.empty() ? 0 : rank;
         const auto [found, is_new] = makers_.try_emplace(std::pair(whose, plan::key_of(chunk)));
-        Makers& makers = found->second;
+        OfChunk& makers = found->second;
         if (!is_new) return makers;
         makers.nodes.assign(graph_.stages[stage_].runs.empty() ? graph_.made.size() : 1, kNoNode);
         makers.missing = {chunk.region};
         const std::string& param = params_.at(chunk.tensor);
+        std::vector<std::int64_t> tiles;
         for (const kernel::Tile& tile : program_.kernel.tiles) {
             if (!graph_.runs(stage_, whose, tile.id)) continue;
             bool makes = false;
@@ -136,8 +137,9 @@ private:
                 makes = true;
                 take(makers.missing, box);
             }
-            if (makes) makers.tiles.push_back(tile.id);
+            if (makes) tiles.push_back(tile.id);
         }
+        makers.tiles = Makers(std::move(tiles));
         for (const std::int64_t tile : makers.tiles)
             makers.classes.push_back(graph_.stages[stage_].class_of[at(tile)]);
         std::ranges::sort(makers.classes);
@@ -166,7 +168,7 @@ private:
             if (auto part = intersect(region, chunk.region)) parts.push_back(std::move(*part));
         }
         if (parts.empty()) return Done{};
-        Makers& makers = makers_of(rank, chunk);
+        OfChunk& makers = makers_of(rank, chunk);
         for (const Region& hole : makers.missing) {
             for (const Region& part : parts) {
                 if (!overlaps(hole, part)) continue;
@@ -199,7 +201,7 @@ private:
     std::size_t stage_;
     std::map<std::int32_t, std::string> params_;  ///< by tensor: the parameter through which it is written
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Region>> produced_;  ///< by rank and tensor
-    std::map<std::pair<std::int32_t, plan::ChunkKey>, Makers> makers_;
+    std::map<std::pair<std::int32_t, plan::ChunkKey>, OfChunk> makers_;
 };
 
 }  // namespace

@@ -38,8 +38,7 @@ public:
         }
         const Followers followers(static_cast<std::size_t>(count_) + ended_.size(),
                                   [&](auto&& edge) { edges(edge, false); });
-        const std::vector<NodeId> pairs =
-            topological_order(followers, [&](std::int32_t node) { return key(node); });
+        const std::vector<NodeId> pairs = sorted(followers);
         if (pairs.size() < followers.num_nodes()) return would_wait(circle_of(followers, pairs));
         set_rounds(pairs);
         if (!set_order(true)) (void)set_order(false);
@@ -82,11 +81,15 @@ private:
         }
     }
 
-    /// In the order of lists, and what is sent far first.
-    [[nodiscard]] std::uint64_t key(std::int32_t node) const {
-        if (node >= count_) return 0;  // rounds, and ends of stages
-        const auto index = static_cast<std::uint32_t>(graph_[node].index) + 1;
-        return std::uint64_t{index} << 32U | static_cast<std::uint32_t>(graph_[node].rank);
+    /// In the order of lists, and first of all rounds, and ends of stages.
+    [[nodiscard]] std::vector<std::int32_t> sorted(const Followers& followers) const {
+        const std::size_t ranks = graph_.start_order.size(), ops = at(count_),
+                          others = followers.num_nodes() - ops;
+        return topological_order_by_place(
+            followers, others + longest_list(graph_) * ranks, [&](std::int32_t node) {
+                if (node >= count_) return at(node) - ops;
+                return others + at(graph_[node].index) * ranks + at(graph_[node].rank);
+            });
     }
 
     /// Of pairs; `by_list`: and of what else each rank starts one after another.
@@ -196,8 +199,7 @@ private:
                 if (side.sends == sends) members[at(graph_.round(op))].push_back(op);
             }
         }
-        const std::vector<std::int32_t> order =
-            topological_order(followers, [&](std::int32_t node) { return key(node); });
+        const std::vector<std::int32_t> order = sorted(followers);
         if (order.size() < followers.num_nodes()) return false;
         graph_.sorted.clear();
         for (const std::int32_t node : order) {

@@ -1,6 +1,8 @@
 #include "syncopate/fuse/passes/lower.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -49,8 +51,9 @@ std::string name_of_chunk(const plan::Plan& plan, const plan::Chunk& chunk) {
 
 class Lowering {
 public:
-    Lowering(plan::Plan plan, const LowerOptions& options)
-        : plan_(std::move(plan)), preferred_(options.preferred), parts_of_(options.parts_of) {
+    /// `plan` outlives it.
+    Lowering(const plan::Plan& plan, const LowerOptions& options)
+        : plan_(plan), preferred_(options.preferred), parts_of_(options.parts_of) {
         for (const std::vector<plan::Op>& list : plan_.ranks) group_of_.emplace_back(list.size(), -1);
         rounds_ = group_of_;
     }
@@ -58,8 +61,7 @@ public:
     Result<Lowered> run() {
         SYNCOPATE_TRY(collect());
         if (groups_.empty()) {
-            result_.plan = std::move(plan_);
-            make_room();
+            copy_with_room();
             return std::move(result_);
         }
         for (const auto* holdings : {&plan_.initial, &plan_.produced}) {
@@ -73,9 +75,8 @@ public:
             group.engine = engine;
             group.direct = std::move(direct);
         }
-        result_.plan = std::move(plan_);  // as it was given until here
+        copy_with_room();
         add_staging();
-        make_room();
         add_sums();
         redirect();
         return std::move(result_);
@@ -247,21 +248,29 @@ private:
         return whole ? std::vector<Region>{group.chunk.region} : parts_of_(group.rank, group.chunk);
     }
 
-    /// Lists grow once: of many ranks they are most of what lowering holds.
-    void make_room() {
-        std::vector<std::size_t> more(result_.plan.ranks.size(), 0);
+    /// The given plan, with room for what its lists become: of many ranks they are most of what lowering holds.
+    void copy_with_room() {
+        std::vector<std::size_t> more(plan_.ranks.size(), 0);
         for (const Group& group : groups_) ++more[at(group.rank)];
         for (std::size_t rank = 0; rank < more.size(); ++rank) {
-            for (const plan::Op& op : result_.plan.ranks[rank]) {
+            for (const plan::Op& op : plan_.ranks[rank]) {
                 const bool moves = op.kind == plan::OpKind::push || op.kind == plan::OpKind::pull;
-                if (moves && result_.plan.mesh.node_of(static_cast<std::int32_t>(rank)) !=
-                                 result_.plan.mesh.node_of(op.peer))
+                if (moves &&
+                    plan_.mesh.node_of(static_cast<std::int32_t>(rank)) != plan_.mesh.node_of(op.peer))
                     ++more[at(op.peer)];  // its other side
             }
         }
+        plan::Plan& plan = result_.plan;
+        plan.mesh = plan_.mesh;
+        plan.tensors = plan_.tensors;
+        plan.initial = plan_.initial;
+        plan.produced = plan_.produced;
+        plan.final = plan_.final;
+        plan.ranks.resize(plan_.ranks.size());
         for (std::size_t rank = 0; rank < more.size(); ++rank) {
-            std::vector<plan::Op>& list = result_.plan.ranks[rank];
-            list.reserve(list.size() + more[rank]);
+            std::vector<plan::Op>& list = plan.ranks[rank];
+            list.reserve(plan_.ranks[rank].size() + more[rank]);
+            list.assign(plan_.ranks[rank].begin(), plan_.ranks[rank].end());
         }
     }
 
@@ -338,6 +347,9 @@ private:
         for (std::size_t rank = 0; rank < group_of_.size(); ++rank) {
             for (std::size_t index = 0; index < group_of_[rank].size(); ++index) {
                 std::vector<OpRef>& after = result_.plan.ranks[rank][index].after;
+                if (std::ranges::none_of(after, [&](OpRef ref) { return group_of(ref) >= 0; }) &&
+                    std::ranges::adjacent_find(after, std::greater_equal<>()) == after.end())
+                    continue;  // most are, and are as they should be
                 std::vector<OpRef> redirected;
                 for (const OpRef ref : after) {
                     const std::int32_t reduced = group_of(ref);
@@ -355,7 +367,7 @@ private:
         }
     }
 
-    plan::Plan plan_;  ///< the given one, until all groups are known
+    const plan::Plan& plan_;  ///< the given one
     plan::Backend preferred_;
     const std::function<std::vector<Region>(std::int32_t, const plan::Chunk&)>& parts_of_;
     std::vector<Group> groups_;
@@ -430,13 +442,26 @@ plan::Plan transfers_of(const Lowered& lowered, const std::vector<std::vector<pl
     return plan;
 }
 
+namespace {
+
+bool has_collectives(const plan::Plan& plan) {
+    return std::ranges::any_of(plan.ranks, [](const std::vector<plan::Op>& list) {
+        return std::ranges::any_of(list,
+                                   [](const plan::Op& op) { return op.kind == plan::OpKind::collective; });
+    });
+}
+
+}  // namespace
+
 bool can_reduce(plan::DType dtype) {
     using enum plan::DType;
     return dtype == bf16 || dtype == fp16 || dtype == fp32 || dtype == int32;
 }
 
 Result<Lowered> lower(const plan::Plan& plan, const LowerOptions& options) {
-    Result<Lowered> lowered = Lowering(with_participants(plan), options).run();
+    std::optional<plan::Plan> changed;
+    if (has_collectives(plan)) changed = with_participants(plan);
+    Result<Lowered> lowered = Lowering(changed ? *changed : plan, options).run();
     if (!lowered) return lowered;
     SYNCOPATE_TRY(split_between_nodes(*lowered));
     return lowered;

@@ -4,10 +4,11 @@
 #include <limits>
 #include <map>
 #include <string>
-#include <tuple>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
-#include "fuse/inline/kernel_accesses.hpp"
+#include "fuse/passes/memory_index.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/sum_stores.hpp"
 #include "syncopate/fuse/passes/collective.hpp"
@@ -27,23 +28,33 @@ public:
           costs_(costs),
           plan_(lowered.plan),
           backends_(backends),
-          count_(static_cast<std::size_t>(graph.num_ops())) {}
+          count_(static_cast<std::size_t>(graph.num_ops())) {
+        std::vector<std::vector<MemoryIndex::Entry>> made(plan_.ranks.size());
+        for (const plan::Holding& held : plan_.produced)
+            made[at(held.rank)].push_back({held.chunk.tensor, kNoNode, &held.chunk.region});
+        for (std::vector<MemoryIndex::Entry>& of_rank : made) made_.emplace_back(std::move(of_rank));
+    }
 
     Placement run() {
         result_.previous.assign(count_, kNoNode);
         result_.started_before.assign(count_, kNoNode);
-        result_.before.resize(count_);
         result_.awaits.resize(count_);
         result_.position.resize(count_);
+        result_.lanes.reserve(count_);
+        std::size_t edges = 0;
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
             result_.lanes.push_back({kind_of(op)});
-            for (const Edge& edge : graph_.in[op])
-                (graph_.is_op(edge.from) ? result_.before : result_.awaits)[op].push_back(edge.from);
+            for (const Edge& edge : graph_.in[op]) {
+                if (!graph_.is_op(edge.from)) result_.awaits[op].push_back(edge.from);
+            }
+            edges += graph_.in[op].size() + 1;
         }
         for (const std::vector<NodeId>& order : graph_.start_order) {
             choose_streams(order);
             line_up(order);
         }
+        result_.before.reserve(count_, edges);
+        for (NodeId op = 0; op < graph_.num_ops(); ++op) add_before(op);
         for (std::size_t at = 0; at < graph_.sorted.size(); ++at)
             result_.position[graph_.sorted[at]] = static_cast<std::int32_t>(at);
         return std::move(result_);
@@ -70,27 +81,40 @@ private:
     /// Which copy streams the pushes of one rank go by, in the order `ops`: of the small chunks that its
     /// kernel makes every other one by the second, of the sums each peer's by another.
     void choose_streams(const std::vector<NodeId>& ops) {
-        std::vector<const plan::Chunk*> summed;
+        std::vector<MemoryIndex::Entry> sums;
         for (const NodeId op : ops) {
-            if (graph_[op].kind == Node::Kind::sum) summed.push_back(&op_of(op).dst);
+            const plan::Chunk& sum = op_of(op).dst;
+            if (graph_[op].kind == Node::Kind::sum) sums.push_back({sum.tensor, op, &sum.region});
         }
+        const MemoryIndex summed(std::move(sums));
         std::map<plan::ChunkKey, std::int32_t> stream_of;  // by source
         for (const NodeId id : ops) {
             const plan::Op& op = op_of(id);
             Lane& lane = result_.lanes[id];
             if (op.kind != plan::OpKind::push || lane.kind != LaneKind::copies) continue;
             const std::int32_t rank = graph_[id].rank;
-            if (std::ranges::any_of(summed, [&](const plan::Chunk* sum) { return overlaps(*sum, op.src); })) {
+            if (summed.any_overlap(op.src)) {
                 const std::int32_t distance = (op.peer - rank + plan_.num_ranks()) % plan_.num_ranks();
                 lane.stream = 2 + (distance - 1) % kSummedStreams;
                 continue;
             }
             if (static_cast<double>(plan_.bytes(op.dst)) > kMib * costs_.two_streams_mib ||
-                !is_made(plan_, rank, op.src, false))
+                !made_[at(rank)].any_overlap(op.src))
                 continue;
             const auto next = static_cast<std::int32_t>(stream_of.size() % 2);
             lane.stream = stream_of.try_emplace(key_of(op.src), next).first->second;
         }
+    }
+
+    void add_before(NodeId op) {
+        for (const Edge& edge : graph_.in[op]) {
+            if (graph_.is_op(edge.from)) result_.before.add({&edge.from, 1});
+        }
+        if (const NodeId previous = result_.previous[op]; previous != kNoNode)
+            result_.before.add({&previous, 1});
+        if (const auto rounds = before_sides_.find(op); rounds != before_sides_.end())
+            result_.before.add(rounds->second);
+        result_.before.end_list();
     }
 
     /// A side begins when all of its rank's round before have ended (channel.hpp).
@@ -102,7 +126,7 @@ private:
                 before_round_.clear();
         }
         in_round_.push_back(op);
-        result_.before[op].insert(result_.before[op].end(), before_round_.begin(), before_round_.end());
+        if (!before_round_.empty()) before_sides_[op] = before_round_;
     }
 
     /// Which op of the rank comes before which: in starting, and where a lane ends one before the next.
@@ -131,7 +155,6 @@ private:
             const auto [found, first] = last_in_order.try_emplace(lane, op);
             if (first) continue;
             result_.previous[op] = std::exchange(found->second, op);
-            result_.before[op].push_back(result_.previous[op]);
         }
     }
 
@@ -140,8 +163,10 @@ private:
     const plan::Plan& plan_;
     const Backends& backends_;
     std::size_t count_;
-    std::vector<NodeId> in_round_;      ///< sides of the last rank and round
-    std::vector<NodeId> before_round_;  ///< those of the rank's round before
+    std::vector<NodeId> in_round_;                                  ///< sides of the last rank and round
+    std::vector<NodeId> before_round_;                              ///< those of the rank's round before
+    std::unordered_map<NodeId, std::vector<NodeId>> before_sides_;  ///< by side
+    std::vector<MemoryIndex> made_;                                 ///< by rank: what its kernels make
     Placement result_;
 };
 

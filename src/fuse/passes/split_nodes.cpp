@@ -125,8 +125,9 @@ private:
 
     /// Of each node, the ops there after which all is complete that the op's `after` are, or come after by way of
     /// whatever nodes: of one that has a part there that part.
-    [[nodiscard]] InNodes last_before(OpRef ref) {
-        InNodes all;
+    [[nodiscard]] const InNodes& last_before(OpRef ref) {
+        InNodes& all = met_;
+        all.clear();
         ++search_;
         const auto add = [&](std::int32_t node, OpRef op) {
             if (std::exchange(seen_[at(op.rank)][at(op.index)], search_) != search_)
@@ -142,10 +143,23 @@ private:
         return all;
     }
 
+    /// Whether the op, which is no side, is after one op of its node at most, and through that after none of another: most are.
+    [[nodiscard]] bool stays(OpRef ref) const {
+        const std::vector<OpRef>& after = given_after(ref);
+        if (after.empty()) return true;
+        const OpRef before = after.front();
+        return after.size() == 1 && sides_of(before) == nullptr &&
+               node_of(before.rank) == node_of(ref.rank) && last_[at(number(before))].empty();
+    }
+
     /// Each op, or side, awaits all that it comes after in its own node; a word tells of what has no part there
     /// that would. `is_followed`: some op is after it.
     void set_after(OpRef ref, bool is_followed) {
         const Sides* const sides = sides_of(ref);
+        if (sides == nullptr && stays(ref)) {
+            op_of(ref).after = std::move(after_[at(number(ref))]);
+            return;
+        }
         const OpRef first = sides != nullptr ? sides->send : ref;
         std::vector<OpRef> after, received;
         InNodes& last = last_[at(number(ref))];
@@ -200,6 +214,7 @@ private:
     std::vector<std::vector<OpRef>> after_;         ///< by op: what the given plan has it come after
     std::vector<std::vector<std::uint32_t>> seen_;  ///< by rank and index: the last search that met it
     std::uint32_t search_ = 0;
+    InNodes met_;                        ///< in that search
     std::vector<std::int32_t> first_;    ///< by rank: its first op in refs_
     std::vector<std::int32_t> pair_of_;  ///< by op: in pairs_; -1
     std::vector<Sides> pairs_;

@@ -18,9 +18,9 @@ std::vector<NodeId> sort_topologically(const Graph& graph, const OpsBefore& befo
             if (by_list && graph[node].index > 0) edge(node - 1, node);
         }
     });
-    return topological_order(followers, [&](NodeId op) {
-        const auto rank = static_cast<std::uint32_t>(graph[op].rank);
-        return std::uint64_t{static_cast<std::uint32_t>(graph[op].index)} << 32U | rank;
+    const auto ranks = graph.first_op.size() - 1;
+    return topological_order_by_place(followers, longest_list(graph) * ranks, [&](NodeId op) {
+        return static_cast<std::size_t>(graph[op].index) * ranks + static_cast<std::size_t>(graph[op].rank);
     });
 }
 
@@ -34,6 +34,14 @@ void add_ops_before(const Graph& graph, NodeId node, std::vector<NodeId>& ops) {
 }
 
 }  // namespace
+
+std::size_t longest_list(const Graph& graph) {
+    std::size_t longest = 0;
+    for (std::size_t rank = 0; rank + 1 < graph.first_op.size(); ++rank)
+        longest =
+            std::max(longest, static_cast<std::size_t>(graph.first_op[rank + 1] - graph.first_op[rank]));
+    return longest;
+}
 
 OpsBefore::OpsBefore(const Graph& graph) : begin_{0} {
     const auto count = static_cast<std::size_t>(graph.num_ops());

@@ -396,7 +396,8 @@ Synchronization synchronize(const Graph& graph, const Placement& placement,
     Precedence precedence(graph, placement);
     result.transfers.resize(at(graph.num_ops()));
     for (NodeId op = graph.first_op[at(scope.first)]; op < graph.first_op[at(scope.end)]; ++op) {
-        std::vector<NodeId> last = precedence.last_of(placement.before[op]);
+        const std::span<const NodeId> before = placement.before[at(op)];
+        std::vector<NodeId> last = precedence.last_of({before.begin(), before.end()});
         std::erase(last, placement.previous[op]);  // the lane's own order needs no wait
         std::erase_if(last, [&](NodeId other) {    // nor does a receive after its send, or a later round
             if (graph.round(op) < 0 || graph.round(other) < 0) return false;

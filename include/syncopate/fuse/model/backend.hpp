@@ -46,6 +46,7 @@ struct Carrying {
     const plan::Plan& plan;
     plan::OpRef ref;
     plan::Backend backend;
+    plan::Backend named;            ///< of the op, or what follows from how it was lowered (name_implied)
     const InlineObjection& kernel;  ///< may be null
 };
 

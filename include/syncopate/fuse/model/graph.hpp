@@ -17,8 +17,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "syncopate/at.hpp"
@@ -71,12 +73,31 @@ enum class Carrier : std::uint8_t {
     sum_stores,   ///< the sum that makes it stores it at the destination, too
 };
 
+/// Tiles of a stage, rising. Ranks that run the same tiles share them: of many ranks and chunks they are most of a graph.
+class Makers {
+public:
+    Makers() = default;
+    explicit Makers(std::vector<std::int64_t> tiles)
+        : tiles_(std::make_shared<const std::vector<std::int64_t>>(std::move(tiles))) {}
+    [[nodiscard]] auto begin() const { return span().begin(); }
+    [[nodiscard]] auto end() const { return span().end(); }
+    [[nodiscard]] std::size_t size() const { return span().size(); }
+    [[nodiscard]] bool empty() const { return size() == 0; }
+
+private:
+    [[nodiscard]] std::span<const std::int64_t> span() const {
+        return tiles_ ? std::span<const std::int64_t>(*tiles_) : std::span<const std::int64_t>();
+    }
+
+    std::shared_ptr<const std::vector<std::int64_t>> tiles_;
+};
+
 /// A region that the tiles of one stage make and some op needs.
 struct Made {
     NodeId node = kNoNode;
     std::int32_t stage = 0;
     plan::Chunk chunk;
-    std::vector<std::int64_t> makers;  ///< tiles of the stage, rising
+    Makers makers;
 };
 
 struct Graph {

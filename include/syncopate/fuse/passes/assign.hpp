@@ -47,10 +47,13 @@ inline constexpr std::size_t kMostSumSources = 15;
                                                  const std::vector<plan::OpRef>& contributions,
                                                  plan::Backend preferred);
 
-/// The plan of `lowered`, which names a backend where one follows from what lower has made: the channel for sides;
+/// What the plan itself names.
+[[nodiscard]] Backends backends_named(const plan::Plan& plan);
+
+/// The backends that the plan of `lowered` names, and those that follow from what lower has made: the channel for sides;
 /// for a sum the engine that brings all that it adds, or, with `kernel_sums`, the fused kernel; and for what a sum
 /// reads where it is, the sum's.
-[[nodiscard]] plan::Plan name_implied(const Lowered& lowered, bool kernel_sums);
+[[nodiscard]] Backends name_implied(const Lowered& lowered, bool kernel_sums);
 
 /// A backend for each op of a lowered plan. Fails, with rank and op, on a collective or an explicit backend
 /// that is not legal, saying why. `kernel` says why tiles or sums cannot carry out an op; `own` why tiles

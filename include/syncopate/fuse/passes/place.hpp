@@ -17,7 +17,9 @@
 //          speed; side by side its copies fill its link whatever the others do
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "syncopate/fuse/model/cost.hpp"
@@ -36,14 +38,34 @@ struct Lane {
     auto operator<=>(const Lane&) const = default;
 };
 
+/// By op some ops, in one piece of memory.
+class OpLists {
+public:
+    /// To one op after another.
+    void add(std::span<const NodeId> ops) { ops_.insert(ops_.end(), ops.begin(), ops.end()); }
+    void end_list() { begin_.push_back(ops_.size()); }
+    void reserve(std::size_t lists, std::size_t ops) {
+        begin_.reserve(lists + 1);
+        ops_.reserve(ops);
+    }
+    [[nodiscard]] std::size_t size() const { return begin_.size() - 1; }
+    [[nodiscard]] std::span<const NodeId> operator[](std::size_t op) const {
+        return std::span(ops_).subspan(begin_[op], begin_[op + 1] - begin_[op]);
+    }
+
+private:
+    std::vector<std::size_t> begin_{0};  ///< in ops_; one more entry for the end
+    std::vector<NodeId> ops_;
+};
+
 /// By op, unless it says otherwise.
 struct Placement {
     std::vector<Lane> lanes;
     std::vector<NodeId> previous;  ///< the op that its lane ends before it begins this one
     /// The op of its rank and lane that starts before it, in any lane kind.
     std::vector<NodeId> started_before;
-    std::vector<std::vector<NodeId>> before;  ///< ops that the graph's edges name, and `previous`
-    std::vector<std::int32_t> position;       ///< in Graph::sorted
+    OpLists before;                      ///< ops that the graph's edges name, and `previous`
+    std::vector<std::int32_t> position;  ///< in Graph::sorted
     /// Chunks that it must wait for: not those that `before` implies.
     std::vector<std::vector<NodeId>> awaits;
 };
