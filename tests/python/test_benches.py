@@ -210,10 +210,13 @@ def test_bench_of_fp8_finds_ours_right_by_exact_products(scales, syncopate, tmp_
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--dtype", "fp4"], "--dtype fp4: expected fp8e4m3"),
+        (["--dtype", "fp4"], "--dtype fp4: expected bf16 or fp8e4m3"),
         (["--scales", "row"], "--scales row: expected row or block, of --dtype fp8e4m3"),
         (["feed_forward", "--dtype", "fp8e4m3"], "feed_forward takes no fp8"),
         (["gemm"], "gemm: no such operator; there are all_gather_matmul"),
+        (["matmul_all_reduce", "attention"], "attention: it is measured by itself"),
+        (["--json", "-", "--csv", "-"], "--json and --csv: one of them can be the standard output"),
+        (["moe", "--plot", "x.svg"], "unrecognized arguments: --plot"),
         (["--shapes", "7B"], "--shapes 7B: expected HIDDENxF"),
         (["--tokens", "many"], "--tokens many: expected whole numbers"),
         (["--ranks", "-1"], "argument --ranks: -1: expected a whole number of at least 1"),
@@ -377,12 +380,13 @@ def test_schedules_without_gpus_are_compared_with_those_before(run, tmp_path):
 
 
 def test_bench_of_mixtures_finds_ours_and_its_peers_right_forward_and_backward(syncopate, tmp_path):
-    report = tmp_path / "moe.json"
-    outcome = syncopate(
-        "bench", "moe", "--models", "Qwen3-30B-A3B", "--tokens", "256", "--backward", "--json", report
-    )
+    lines = tmp_path / "moe.csv"
+    words = ["--models", "Qwen3-30B-A3B", "--tokens", "256", "--backward", "--csv", lines, "--json", "-"]
+    outcome = syncopate("bench", "moe", *words)
     assert outcome.code == 0, outcome.out + outcome.err
-    (entry,) = json.loads(report.read_text())["table"]
+    (entry,) = json.loads(outcome.out)["table"]  # and nothing else there
+    assert "| model | tokens |" in outcome.err
+    assert [line["row"] for line in DictReader(lines.open())] == list(entry["rows"])
     assert set(entry["rows"]) == {"ours", "nccl"} and entry["passes"] == "forward and backward"
     assert "PEER names no folder" in entry["left_out"]["minimal_async_ep"]
     refused = syncopate("bench", "moe", "--ways", "ours,another")

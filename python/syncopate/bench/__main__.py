@@ -8,7 +8,7 @@ over ranks; candidates of a shape take turns, inputs rotate past the L2 cache, a
     syncopate bench matmul_all_reduce --vary split=1,2,4,8,16            one column a strategy
     syncopate bench --vary backend=copy_engine,tma_dedicated,tma_inline --few
     syncopate bench mlp_chain --shapes GPT-3 --tokens 256                 two products on one GPU
-    syncopate bench attention --help, moe --help      have shapes and options of their own
+    syncopate bench attention --help, moe --help      each by itself: shapes and options of their own
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = Parser(
         prog="syncopate bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="default: all")
+    parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="default: all but attention and moe")
     parser.add_argument("--shapes", default="", help="models, or HIDDENxF, comma-separated: 70B,4096x14336")
     parser.add_argument("--tokens", default="", help="M, tokens of all ranks, comma-separated: 16,64,…,8192")
     parser.add_argument("--local-ranks", type=count, default=8, help="F is divided by this (default 8)")
     parser.add_argument("--vary", action="append", default=[], metavar="KEY=V1,V2",
                         help="also ours with these values of its strategy; several: all combinations")  # fmt: skip
-    parser.add_argument("--dtype", default="", help="of x and w: fp8e4m3 (default: bf16; on host fp32)")
+    parser.add_argument(
+        "--dtype", default="", help="of x and w: bf16 or fp8e4m3 (default: bf16; on host fp32)"
+    )
     parser.add_argument("--scales", default="", help="of fp8: row or block")
     parser.add_argument("--few", action="store_true", help="only ours, whole peers and the product")
     parser.add_argument("--back-to-back", action="store_true",
@@ -107,13 +109,19 @@ def check(options: argparse.Namespace) -> None:
     from .peers import peers
     from .shapes import widths
 
+    if options.dtype == "bf16":
+        options.dtype = ""
     for operator in options.operators:
+        if operator in OTHERS:
+            raise ValueError(
+                f"{operator}: it is measured by itself, with options of its own: syncopate bench {operator} --help"
+            )
         if operator not in CASES:
             raise ValueError(f"{operator}: no such operator; there are {', '.join([*CASES, *OTHERS])}")
         if options.dtype:
             of_fp8(CASES[operator], "")
     if options.dtype not in ("", "fp8e4m3"):
-        raise ValueError(f"--dtype {options.dtype}: expected fp8e4m3")
+        raise ValueError(f"--dtype {options.dtype}: expected bf16 or fp8e4m3")
     if options.scales not in SCALES or (options.scales and not options.dtype):
         raise ValueError(f"--scales {options.scales}: expected row or block, of --dtype fp8e4m3")
     if options.eager and (options.few or options.back_to_back or options.vary or options.dtype):

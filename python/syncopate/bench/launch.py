@@ -4,9 +4,11 @@ and the tables that it leaves."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +17,7 @@ from .picture import HOST_NOTE, HOST_RANKS
 
 PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 OUTPUTS = ("json", "csv", "markdown", "plot")
+STANDARD_OUTPUT = "-"
 
 
 class Parser(argparse.ArgumentParser):
@@ -32,17 +35,22 @@ def count(text: str) -> int:
 
 
 def add_options(parser: argparse.ArgumentParser, over: str) -> None:
-    """`over`: along what the plot is."""
+    """`over`: along what the plot is; "": there is none."""
     parser.add_argument("--ranks", type=count, help="processes (default: every GPU, or two on host)")
     parser.add_argument("--peer", action="append", default=[], metavar="FILE.py", help="one more peer")
     parser.add_argument("--rounds", type=count, help="default: 15; on host 1")
     parser.add_argument(
         "--budget", type=float, default=600, help="seconds after which no further shape begins"
     )
-    parser.add_argument("--json", default="", help="write the report here, as bench/results.py takes it")
-    parser.add_argument("--csv", default="", help="write a line a shape here")
-    parser.add_argument("--markdown", default="", help="write tables here")
-    parser.add_argument("--plot", default="", help=f"draw speed over {over} here: FILE.svg, .png or .pdf")
+    parser.add_argument(
+        "--json", default="", help="write the report here, as bench/results.py takes it; -: to stdout"
+    )
+    parser.add_argument("--csv", default="", help="write a line a shape here; -: to stdout")
+    parser.add_argument("--markdown", default="", help="write tables here; -: to stdout")
+    if over:
+        parser.add_argument("--plot", default="", help=f"draw speed over {over} here: FILE.svg, .png or .pdf")
+    else:
+        parser.set_defaults(plot="")
 
 
 def parse_options(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
@@ -55,7 +63,38 @@ def parse_options(parser: argparse.ArgumentParser, arguments: list[str] | None) 
             parser.error(f"--{name} {file}: is a folder; expected a file")
     if options.plot and Path(options.plot).suffix.lower() not in PLOT_SUFFIXES:
         parser.error(f"--plot {options.plot}: expected FILE{' or FILE'.join(PLOT_SUFFIXES)}")
+    answers = [f"--{name}" for name in OUTPUTS if getattr(options, name) == STANDARD_OUTPUT]
+    if len(answers) > 1:
+        parser.error(f"{' and '.join(answers)}: one of them can be the standard output")
     return options
+
+
+@contextlib.contextmanager
+def answered(options: argparse.Namespace) -> Iterator[None]:
+    """Around a run. Where a file is "-", what is written there is all that the standard output gets, once the run has ended; what
+    is said besides, by whatever rank, goes to the standard error."""
+    name = next((name for name in OUTPUTS if getattr(options, name) == STANDARD_OUTPUT), None)
+    if name is None:
+        yield
+        return
+    if sys.stdout is None:
+        raise ValueError(f"--{name} {STANDARD_OUTPUT}: the standard output is closed")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / name
+        setattr(options, name, str(file))
+        sys.stdout.flush()
+        output = os.dup(1)
+        os.dup2(2, 1)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+            os.dup2(output, 1)
+            os.close(output)
+        if file.exists():
+            with answering():
+                sys.stdout.write(file.read_text())
 
 
 def write_tables(
@@ -107,24 +146,25 @@ def launch(
             from .picture import require_matplotlib
 
             require_matplotlib()
-        if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-            start(0, 0, "")
-            report = run_all(options)
-            return finish(report, options) if int(os.environ["RANK"]) == 0 else 0
-        ranks = options.ranks or (gpus or 2)
-        if gpus and ranks > gpus:
-            raise RankError(f"{ranks} ranks need {ranks} GPUs, this machine has {gpus}", 3)
+        with answered(options):
+            if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+                start(0, 0, "")
+                report = run_all(options)
+                return finish(report, options) if int(os.environ["RANK"]) == 0 else 0
+            ranks = options.ranks or (gpus or 2)
+            if gpus and ranks > gpus:
+                raise RankError(f"{ranks} ranks need {ranks} GPUs, this machine has {gpus}", 3)
 
-        def work(place: Any) -> dict[str, Any]:
-            start(place.rank, place.size, f"file://{place.folder}/process-group")
-            return run_all(options)
+            def work(place: Any) -> dict[str, Any]:
+                start(place.rank, place.size, f"file://{place.folder}/process-group")
+                return run_all(options)
 
-        return finish(run(ranks, work, timeout=options.budget + 1800)[0], options)
+            return finish(run(ranks, work, timeout=options.budget + 1800)[0], options)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"error: {error.filename or 'a file of the bench'}: {error.strerror}", file=sys.stderr)
         return 1
     except RuntimeError as error:
         code = getattr(error, "exit_code", None)
