@@ -190,6 +190,38 @@ def check_gradients_on_one_rank(calls: Calls) -> None:
     calls.op()
 
 
+def check_rows_that_differ(calls: Calls) -> None:
+    """What ranks gather of unequal shards, or otherwise: torch's collective would end the process, or hang. `length` is spoken of
+    where rows differ, and nowhere else."""
+
+    def gathered(
+        rows: int, columns: int = 2, dtype: torch.dtype = torch.float32, dim: int = 0, **how: Any
+    ) -> Call:
+        return lambda: sy.unshard_rows(torch.ones(rows, columns, dtype=dtype), dim=dim, **how)
+
+    differ(gathered(4), gathered(6), "unshard_rows [4, 2]", "unshard_rows [6, 2]", "say `length`")
+    differ(gathered(4), gathered(4, 3), "unshard_rows [4, 3]")
+    differ(gathered(4), gathered(4, dtype=torch.float16), "torch.float16")
+    differ(gathered(4, 4), gathered(4, 4, dim=1), "'dim': 1")
+    differ(gathered(8), gathered(8, sharding="zigzag"), "'sharding': 'zigzag'")
+    size = dist.get_world_size()
+    differ(gathered(8, length=8 * size), gathered(9, length=9 * size), f"unshard_rows [{9 * size}, 2]")
+    expect(len(gathered(5)()) == 5 * size, "the call after")
+    q, *kv = calls.qkv
+    options = ({"scale": 0.3}, {"causal": True}, {"causal": True, "window": 2}, {"sharding": "zigzag"})
+    for one, other in zip(options, ({"scale": 0.4}, {}, {"causal": True, "window": 3}, {}), strict=True):
+        first, second = (
+            functools.partial(sy.ops.attention, q, *kv, kind="ring", **how) for how in (one, other)
+        )
+        differ(first, second)
+        expect(
+            "say `length`" not in said_by(first if dist.get_rank() == 0 else second),
+            "of rows that do not differ",
+        )
+    short = [one[:, :, :8].contiguous() for one in calls.qkv]
+    differ(lambda: sy.ops.attention(q, *kv), lambda: sy.ops.attention(*short), "say `length`")
+
+
 def check_a_bias_on_one_rank(calls: Calls) -> None:
     """An object that takes none refuses it on that rank, which then goes on to something else; one that takes it is another op."""
 

@@ -1,12 +1,14 @@
 """Training on sequences that are sharded over host ranks of a gloo process group; run by test_attention_backward.py.
 
-    host_training.py RANKS CHECK...      losses, options, evaluated, unequal, chosen, dtensors, torchs
+    host_training.py RANKS CHECK...      losses, options, named, compiled_within, evaluated, unequal, chosen, dtensors, torchs
 
 Exits 1 with the first thing that is wrong.
 """
 
+import functools
 import os
 import sys
+import threading
 from pathlib import Path
 from unittest import mock
 
@@ -24,6 +26,8 @@ from syncopate.call import cache  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from torch.nn.functional import scaled_dot_product_attention as named  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 STEPS = int(os.environ.get("SYNCOPATE_STEPS", "4"))
 ROWS = 24  # of each rank
@@ -71,6 +75,70 @@ def check_options(size: int) -> None:
                 expect(why in str(error), str(error))
             else:
                 expect(False, f"{why}: it is not refused")
+
+
+def check_named(size: int) -> None:
+    """Calls by a name that this module has imported, by torch._C._nn and by the op: in grad mode, without, in inference mode, under
+    autocast, from another thread, in a block that is checkpointed, compiled; and none once the context has ended."""
+    torch.manual_seed(1)
+    whole, grad = drawn(size)[:3], drawn(size)[3]
+    right, grads = in_fp64([*whole, grad], True)
+    own = [sy.shard_rows(one, dim=2) for one in whole]
+    own_right, own_grads = (
+        [sy.shard_rows(one.detach(), dim=2) for one in given] for given in ([right], grads)
+    )
+    given_grad = sy.shard_rows(grad, dim=2)
+
+    def right_one(o: torch.Tensor, what: str) -> None:
+        expect(bool((o.double() - own_right[0]).abs().max() < 4e-2), f"{what}: rows of this rank alone")
+
+    compiled = torch.compile(lambda *qkv: named(*qkv, is_causal=True, enable_gqa=True), backend="aot_eager")
+    alone = named(*own, is_causal=True, enable_gqa=True)
+    expect(torch.allclose(compiled(*own), alone, atol=2e-2), "compiled, without the context")
+    names = {"imported": named, "torch._C._nn": torch._C._nn.scaled_dot_product_attention}
+    names["aten"] = torch.ops.aten.scaled_dot_product_attention
+    with sy.context_parallel():
+        for name, function in names.items():
+            call = functools.partial(function, is_causal=True, enable_gqa=True)
+            for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+                with mode():
+                    right_one(call(*own), f"{name}, {mode.__name__}")
+            for turn in (call, functools.partial(checkpoint, call, use_reentrant=False)):
+                leaves = [one.clone().requires_grad_() for one in own]
+                turn(*leaves).backward(given_grad)
+                for leaf, wanted in zip(leaves, own_grads, strict=True):
+                    torch.testing.assert_close(leaf.grad.double(), wanted, rtol=3e-2, atol=3e-2)
+            with torch.autocast("cpu", torch.bfloat16):
+                right_one(call(*(one.float() for one in own)), f"{name}, autocast")
+            made: list[torch.Tensor] = []
+            thread = threading.Thread(target=lambda: made.append(call(*own)))  # noqa: B023
+            thread.start()
+            thread.join()
+            right_one(made[0], f"{name}, in a thread")
+            try:
+                function(*own, attn_mask=torch.zeros(ROWS, ROWS, dtype=torch.bfloat16), enable_gqa=True)
+            except ValueError as error:
+                expect("a mask is given" in str(error), str(error))
+            else:
+                expect(False, f"{name}: a mask is not refused")
+        with sy.context_parallel(window=3):  # the inner one
+            o = functional.scaled_dot_product_attention(*own, is_causal=True, enable_gqa=True)
+            expect(torch.equal(named(*own, is_causal=True, enable_gqa=True), o), "nested")
+        right_one(compiled(*own), "compiled")
+    expect(torch.equal(named(*own, is_causal=True, enable_gqa=True), alone), "it goes on behind the end")
+    expect(torch.allclose(compiled(*own), alone, atol=2e-2), "compiled, behind the end")
+
+
+def check_compiled_within(size: int) -> None:
+    """What is compiled only there, by a name of its own, would be the same behind the end."""
+    q = torch.zeros(1, 2, ROWS, D, dtype=torch.bfloat16)
+    with sy.context_parallel():
+        try:
+            torch.compile(lambda q: named(q, q, q), backend="aot_eager")(q)
+        except Exception as error:  # noqa: BLE001 - Dynamo's own around it
+            expect("by a name of its own" in str(error), str(error))
+        else:
+            expect(False, "it is not refused")
 
 
 def check_evaluated(size: int) -> None:

@@ -158,6 +158,58 @@ def fake_of(tensor):
             }.items()
         ),
         *(
+            (kind, f"{name}: expected {said}", call)
+            for name, kind, said, call in (
+                ("rows", TypeError, "a whole number, got 1.5", lambda: sy.deterministic(1.5).__enter__()),
+                ("rows", TypeError, "a whole number, got None", lambda: sy.deterministic(None).__enter__()),
+                ("rows", ValueError, "at least 1, got 0", lambda: sy.deterministic(0).__enter__()),
+                (
+                    "axis",
+                    TypeError,
+                    "a whole number, got 1.0",
+                    lambda: sy.ops.all_gather_matmul(X, W, axis=1.0),
+                ),
+                (
+                    "axis",
+                    TypeError,
+                    "a whole number, got None",
+                    lambda: sy.ops.all_gather_matmul(X, W, axis=None),
+                ),
+                ("dim", TypeError, "a whole number, got True", lambda: sy.shard_rows(X, dim=True)),
+                ("dim", TypeError, "a whole number, got None", lambda: sy.unshard_rows(X, dim=None)),
+                ("causal", TypeError, "a bool, got None", lambda: sy.ops.attention(Q, Q, Q, causal=None)),
+                (
+                    "window",
+                    TypeError,
+                    "a number of rows, got True",
+                    lambda: sy.ops.attention(Q, Q, Q, window=True),
+                ),
+                (
+                    "window",
+                    TypeError,
+                    "a number of rows, got None",
+                    lambda: sy.ops.attention(Q, Q, Q, window=None),
+                ),
+                (
+                    "bounded",
+                    TypeError,
+                    "a number of rows, got nan",
+                    lambda: sy.ops.attention(Q, Q, Q, bounded=float("nan")),
+                ),
+                ("scale", TypeError, "a number, got '1'", lambda: sy.ops.attention(Q, Q, Q, scale="1")),
+                (
+                    "length",
+                    TypeError,
+                    "a whole number, got '3'",
+                    lambda: sy.ops.attention(Q, Q, Q, length="3"),
+                ),
+                ("B", TypeError, "a whole number, got True", lambda: sy.ops.Attention(True, 2, 2, 32, 16)),
+                ("S", TypeError, "a whole number, got 32.0", lambda: sy.ops.Attention(1, 2, 2, 32.0, 16)),
+                ("D", ValueError, "at least 1, got 0", lambda: sy.ops.Attention(1, 2, 2, 32, 0)),
+                ("deadline", ValueError, "seconds, from 0 on, got 1e+300", lambda: sy.set_deadline(1e300)),
+            )
+        ),
+        *(
             (
                 ValueError,
                 f"out: its elements overlap, its strides are {list(out.stride())}: what a call writes has a place for each",

@@ -160,3 +160,13 @@ def launch_key(value: Any) -> Hashable:
 
 def is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or is_descriptor(value)
+
+
+def require_whole(name: str, value: Any, least: int | None = None) -> int:
+    """It. Raises TypeError, naming the argument, for what is no whole number, as a float or a bool is none, and ValueError for less than
+    `least`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}: expected a whole number, got {value!r}")
+    if least is not None and value < least:
+        raise ValueError(f"{name}: expected at least {least}, got {value}")
+    return value

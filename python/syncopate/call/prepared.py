@@ -19,7 +19,7 @@ import torch
 from .. import _syncopate
 from ..device import jit
 from ..device.fault import SyncopateFault
-from ..group import Group
+from ..group import ANY_TIME, Group
 from ..host import interpreter
 from ..host.bounds import Bounds
 from .arguments import DTYPES, is_descriptor
@@ -305,7 +305,7 @@ def timing(deadline: float, host_delay: float, seed: int) -> dict[str, Any]:
     """How long an op's waits may last, in seconds (0: for ever), and by how many seconds, at random by `seed`, chunks are late on
     the host. ValueError for what is none of these."""
     for name, value in (("deadline", deadline), ("host_delay", host_delay)):
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= ANY_TIME:
             raise ValueError(f"{name}: expected seconds, from 0 on, got {value!r}")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ValueError(f"seed: expected an integer, got {seed!r}")

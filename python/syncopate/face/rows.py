@@ -15,15 +15,19 @@ with "contiguous" the last of W ranks has (2 W - 1) / W times the mean, and the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from .. import _syncopate, plans
+from ..call.arguments import require_whole
 from ..group import Group, rank_and_size, the_process_group
+from ..torch import calls
 from ..torch.unfused import gather, scatter
 
 SHARDINGS = ("contiguous", "zigzag", "documents")
@@ -60,7 +64,7 @@ def unshard_rows(
     over ranks of those of the whole, so that a loss that every rank computes of all of it counts once a rank."""
     dim = _axis(shard, dim)
     rank, size = rank_and_size(group)
-    s = shard.shape[dim] * size if length is None else length
+    s = shard.shape[dim] * size if length is None else require_whole("length", length)
     rows = rows_of_ranks(s, size, sharding, cu_seqlens)
     counts = [sum(end - begin for begin, end in own) for own in rows]
     if shard.shape[dim] != counts[rank]:
@@ -68,7 +72,36 @@ def unshard_rows(
             f"expected {counts[rank]} rows of {s} along axis {dim} ({sharding}, rank {rank}), got {list(shard.shape)}: say the "
             "length of the whole"
         )
+    _require_alike(shard, group, dim, sharding, length, documents_of(cu_seqlens, s))
     return whole_of(shard.movedim(dim, 0), rows, s, group).movedim(0, dim)
+
+
+#: By process group, the gathers that its ranks have compared: the collective itself ends the process where they differ, or hangs.
+_alike: WeakKeyDictionary[Any, set[tuple[Any, ...]]] = WeakKeyDictionary()
+
+
+def _require_alike(
+    shard: torch.Tensor, group: Any, dim: int, sharding: str, length: int | None, documents: Sequence[int]
+) -> None:
+    """Raises ValueError on all ranks where they gather tensors of other shapes or dtypes, or otherwise. Collective the first time for
+    each kind of call: what a rank knows it does not ask for again."""
+    group = group.process_group if isinstance(group, Group) else the_process_group(group)
+    if group is None or torch.compiler.is_compiling() or shard.device.type not in calls.DEVICES:
+        return
+    kind = (tuple(shard.shape), shard.dtype, dim, sharding, length, tuple(documents))
+    if group.size() == 1 or calls.is_fake(group.group_name) or kind in _alike.setdefault(group, set()):
+        return
+    shape = list(shard.shape)
+    if length is not None:  # ranks may have unequal shards of it
+        shape[dim] = length
+    how = {"dim": dim, "sharding": sharding} | ({"documents": documents} if documents else {})
+    try:
+        members = calls.group_of(group.group_name, shard.device.type)
+        calls.require_same_call("unshard_rows", members, tuple(shape), f"{shard.dtype} {how}")
+    except ValueError as error:
+        hint = "ranks that hold different numbers of rows say `length`, the rows of the whole"
+        raise ValueError(f"{error}; {hint}" if length is None else str(error)) from None
+    _alike[group].add(kind)
 
 
 def whole_of(shard: torch.Tensor, rows: Sequence[plans.Rows], s: int, group: Any) -> torch.Tensor:
@@ -123,7 +156,8 @@ def unequal_rows(length: int | None) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        if length is None and "calls differ" in str(error):
+        said = set(re.findall(r"attention\w* \[\d+, \d+, \d+, (\d+),", str(error)))
+        if length is None and "calls differ" in str(error) and len(said) > 1:
             raise ValueError(
                 f"{error}; ranks that hold different numbers of rows say `length`, the rows of the whole sequence"
             ) from error
@@ -131,6 +165,9 @@ def unequal_rows(length: int | None) -> Iterator[None]:
 
 
 def _axis(x: torch.Tensor, dim: int) -> int:
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"expected a torch.Tensor, got {type(x).__name__}")
+    require_whole("dim", dim)
     if not -x.dim() <= dim < x.dim():
         raise ValueError(f"dim: a tensor of shape {list(x.shape)} has no axis {dim}")
     return dim % x.dim()

@@ -17,6 +17,7 @@ from ..face.rows import documents_of, require_sharding
 from ..group import Group
 from ..plans import Rows
 from ..strategy import Strategy
+from . import attention_rules
 from .attention_kernel import AttentionKernel, AttentionProblem
 from .attention_passes import AttentionPasses
 from .attention_rules import CIRCULATIONS, KINDS, AttentionTiling, attention_tiling, padded_head
@@ -91,6 +92,8 @@ class Attention:
         host_delay: float = 0.0,
         seed: int = 0,
     ) -> None:
+        attention_rules.require_extents(b, h, hkv, s, d)
+        attention_rules.require_options(causal, window, scale, bounded)
         self.group = members_of(group, device)
         self.dtype, self.causal = torch_dtype(dtype), causal
         self.window = min(window, s)  # kernels add it to row numbers
@@ -136,9 +139,7 @@ class Attention:
         self._recorded: Attention | None = None  # the same by the plain kernel, which keeps times
 
     def _require(self, inner: int) -> None:
-        b, h, hkv, s, d = self.b, self.h, self.hkv, self.s, self.d
-        if min(b, h, hkv, s, d) < 1:
-            raise ValueError(f"B, H, HKV, S and D must be at least 1, got {b}, {h}, {hkv}, {s} and {d}")
+        h, hkv = self.h, self.hkv
         if self.dtype not in (torch.bfloat16, torch.float16):
             raise ValueError(f"expected dtype bf16 or fp16, got {self.dtype}")
         if h % hkv:

@@ -14,12 +14,14 @@ from typing import Any
 import torch
 
 from ..call import cache
+from ..call.arguments import require_whole
 from ..call.places import require_tensors
 from ..face.rows import documents_of, rows_of_ranks, unequal_rows
 from ..group import Group
 from ..plans import Rows
 from ..torch.autocast import cast_operands, is_any_enabled
 from .attention import Attention
+from .attention_rules import require_options
 from .differentiable import recorded, wanted
 from .operator import members_of
 
@@ -56,11 +58,9 @@ def attention(
     require_tensors(q=q, k=k, v=v)
     if is_any_enabled():
         q, k, v = cast_operands(q, k, v)
-    for name, one in {"causal": causal, "window": window, "length": length, "bounded": bounded}.items():
-        if isinstance(one, (float, str)):
-            raise TypeError(
-                f"{name}: expected {'a bool' if name == 'causal' else 'a number of rows'}, got {one!r}"
-            )
+    require_options(causal, window, scale, bounded)
+    if length is not None:
+        require_whole("length", length)
     members = members_of(group, "cuda" if q.is_cuda else "host")
     if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape:
         raise ValueError(

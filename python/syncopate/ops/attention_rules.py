@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from .. import _syncopate
+from ..call.arguments import require_whole
 
 KINDS = ("all_gather", "ring", "double_ring", "ulysses", "ulysses_ring")
 CIRCULATIONS = KINDS[:3]  # rows of Q stay where they are
 HEAD_DIMS = (64, 128, 256)  # those that the kernels have tiles for
+_MOST_ROWS = 1 << 40
 SMALL = 16  # rows of a tile on the host, and its head dims go down to this
 
 
@@ -30,6 +33,26 @@ def attention_tiling(head_dim: int, device: str) -> AttentionTiling:
     """Of the plain kernel (C++: tune/play/attention.hpp)."""
     tile = _syncopate.attention_tiles("triton", head_dim, device == "cuda")
     return AttentionTiling(tile["block_m"], tile["block_n"], tile["warps"], tile["stages"])
+
+
+def require_extents(b: int, h: int, hkv: int, s: int, d: int) -> None:
+    """Raises TypeError or ValueError, naming the extent, for what is no whole number from 1 on."""
+    for name, extent in {"B": b, "H": h, "HKV": hkv, "S": s, "D": d}.items():
+        require_whole(name, extent, least=1)
+
+
+def require_options(causal: Any, window: Any, scale: Any, bounded: Any) -> None:
+    """Raises TypeError, naming the option, for what is none: numbers of rows are whole numbers."""
+    if not isinstance(causal, int) or causal not in (0, 1):
+        raise TypeError(f"causal: expected a bool, got {causal!r}")
+    for name, one in {"window": window, "bounded": bounded}.items():
+        is_bool = isinstance(one, bool)
+        if not hasattr(one, "__index__") or (is_bool and name == "window"):
+            raise TypeError(f"{name}: expected a number of rows, got {one!r}")
+        if not is_bool and one >= _MOST_ROWS:
+            raise ValueError(f"{name}: expected fewer than 2^40 rows, got {one}")
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (int, float))):
+        raise TypeError(f"scale: expected a number, got {scale!r}")
 
 
 def padded_head(d: int, device: str) -> int:

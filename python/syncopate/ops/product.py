@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from ..call import known
+from ..call.arguments import require_whole
 from ..call.cache import run
 from ..call.executable import CONTIGUOUS
 from ..call.places import check_operand, require_tensors, written
@@ -182,6 +183,8 @@ def call_cached(
     if (y := known.call(called, tensors, out)) is not None:
         return y
     require_tensors(x=x, w=w)
+    if "axis" in options:
+        require_whole("axis", options["axis"])
     if gathered not in (None, 0, 1):
         raise ValueError(f"axis: expected 0 (rows) or 1 (columns), got {gathered}")
     if bias is not None and bias.dim() not in (1, 2):

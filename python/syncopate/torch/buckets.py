@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from ..call.arguments import require_whole
+
 #: Buckets end at powers of two up to the first of these, and then at multiples of it.
 STEP = 1024
 
@@ -43,8 +45,9 @@ def deterministic(rows: int = 4096) -> Iterator[None]:
 
     What is not fused is as deterministic as cuBLAS and NCCL.
     """
-    if rows < 1:
-        raise ValueError(f"rows: expected at least 1, got {rows}")
+    require_whole("rows", rows, least=1)
+    if rows >= 1 << 40:
+        raise ValueError(f"rows: expected fewer than 2^40, got {rows}")
     if torch.compiler.is_compiling():  # the mode would last while the function is traced, not while it runs
         raise RuntimeError(
             "sy.deterministic within a compiled function: enter it around the call of that function"

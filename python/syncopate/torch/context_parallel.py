@@ -12,7 +12,7 @@ What the op cannot do (a mask that is given, dropout, fp32) is left to torch whe
 sy.report() says why. Of plain tensors torch would take this rank's rows for the whole sequence: ValueError then.
 
 The function is replaced by its public name, as torch's context_parallel does: a mode of torch functions is not there while a
-checkpointed block runs again in the backward. So a name of it that a module has imported for itself is still torch's.
+checkpointed block runs again in the backward. Calls by other names of it: attention_by_name.py.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from torch.nn import functional
 from ..face.rows import require_sharding
 from ..group import the_process_group
 from . import report
+from .attention_by_name import left_to_torch, stands_in
 
 _FUNCTION = "scaled_dot_product_attention"
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -45,7 +46,7 @@ def context_parallel(
     window: int = 0,
     length: int | None = None,
 ) -> Iterator[None]:
-    """Within it, torch.nn.functional.scaled_dot_product_attention is that of the whole sequence, in all threads. `group`: a mesh of
+    """Within it, torch.nn.functional.scaled_dot_product_attention is that of the whole sequence, by whatever name, in all threads. `group`: a mesh of
     one axis, or a process group, whose ranks hold the rows; default: the world. DTensors say it themselves. `sharding`,
     `cu_seqlens`, `kind` and `length`: as of sy.ops.attention; `window` likewise, which torch's function has no word for."""
     members = group.get_group() if isinstance(group, DeviceMesh) else group
@@ -59,10 +60,12 @@ def context_parallel(
     }
     before = getattr(functional, _FUNCTION)
     fast = torch.backends.mha.get_fastpath_enabled()
-    setattr(functional, _FUNCTION, _Sharded(before, members, options))
+    ours = _Sharded(before, members, options)
+    setattr(functional, _FUNCTION, ours)
     torch.backends.mha.set_fastpath_enabled(False)  # by which modules in eval() attend without that function
     try:
-        yield
+        with stands_in(ours):
+            yield
     finally:
         setattr(functional, _FUNCTION, before)
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -97,7 +100,8 @@ class _Sharded:
             )
         if why:
             report.count(_FUNCTION, why)
-            return self._before(*args, **kwargs)
+            with left_to_torch():
+                return self._before(*args, **kwargs)
         if axis is None:
             return self._attend(operands, the_process_group(self._group).group_name, given)
         mesh, placements = operands[0].device_mesh, operands[0].placements
