@@ -150,4 +150,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from syncopate.command.standard_output import answering
+
+    with answering():
+        code = main()
+    sys.exit(code)

@@ -474,4 +474,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from syncopate.command.standard_output import answering
+
+    with answering():
+        code = main()
+    sys.exit(code)

@@ -238,4 +238,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from syncopate.command.standard_output import answering
+
+    with answering():
+        main()

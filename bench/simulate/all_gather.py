@@ -433,7 +433,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.compare:
         for path in options.compare:
-            print("\n".join(table(json.loads(Path(path).read_text()), options.topology)) + "\n")
+            try:
+                report = json.loads(Path(path).read_text())
+            except OSError as error:
+                raise SystemExit(f"error: {path}: {error.strerror}") from None
+            except ValueError as error:
+                raise SystemExit(f"error: {path}: {error}") from None
+            print("\n".join(table(report, options.topology)) + "\n")
         return
     if "RANK" not in os.environ:
         raise SystemExit("start with torchrun, one process a GPU (or --compare FILE…); see --help")
@@ -470,4 +476,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from syncopate.command.standard_output import answering
+
+    with answering():
+        main()

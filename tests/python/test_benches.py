@@ -15,6 +15,7 @@ from conftest import BINARY, HUNG, SWEEP, warm_python
 
 pytest.importorskip("triton")
 
+from syncopate import InputError  # noqa: E402
 from syncopate.bench import table  # noqa: E402
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
@@ -345,6 +346,27 @@ def test_torchs_symmetric_memory_ops_are_compared_with_ours(run, tmp_path):
     assert [line["call"] for line in DictReader(lines.open())] == calls * len(extents)
     refused = run(*torchrun, BENCH / "symm_mem" / "symm_mem.py", "--calls", "qk", TRITON_INTERPRET="1")
     assert refused.code != 0 and "expected some of qkv" in refused.err
+
+
+def test_a_table_that_nobody_reads_to_its_end_is_no_error(run, tmp_path):
+    saved = BENCH / "results" / "simulate_all_gather_2xH200.json"
+    command = [sys.executable, BENCH / "simulate" / "all_gather.py", "--compare"]
+    process = subprocess.Popen(
+        [*command, *[saved] * 3], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait(HUNG)) == ("", 128 + signal.SIGPIPE)
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([*command, saved], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.stderr.count("\n"), ended.returncode) == (1, 1)
+    missing = run(*command, tmp_path / "missing.json")
+    assert (missing.code, missing.err) == (1, f"error: {tmp_path}/missing.json: No such file or directory\n")
+
+
+def test_a_report_that_cannot_be_written_names_its_file():
+    said = "/dev/full: cannot be written: No space left on device"
+    with pytest.raises(InputError, match=said):
+        table.write_report({"table": []}, Path("/dev/full"))
 
 
 @pytest.mark.sweep

@@ -27,6 +27,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import _syncopate
+
 KEYS = ["date", "commit", "run", "gpus", "gpu", "ranks", "operator", "model", "M", "N", "K"]
 ROWS = [
     "cublas",
@@ -174,14 +176,17 @@ def means(entries: Sequence[dict[str, Any]]) -> str:
 
 
 def write_report(report: dict[str, Any], path: Path) -> None:
-    """JSON with one line for each thing measured."""
+    """JSON with one line for each thing measured. Raises InputError, naming the file, where it cannot be written."""
     entries = next((name for name in ("table", "rows") if isinstance(report.get(name), list)), None)
     head = {name: value for name, value in report.items() if name != entries}
     text = json.dumps(_rounded(head), indent=1, ensure_ascii=False)
     if entries is not None:
         table = ",\n  ".join(json.dumps(_rounded(entry), ensure_ascii=False) for entry in report[entries])
         text = f'{text[:-2]},\n "{entries}": [\n  {table}\n ]\n}}'
-    path.write_text(text + "\n")
+    try:
+        path.write_text(text + "\n")
+    except OSError as error:
+        raise _syncopate.InputError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _rounded(value: Any) -> Any:
