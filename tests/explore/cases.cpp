@@ -70,6 +70,24 @@ fuse::Program makes(const Gemm& g, plan::Plan plan) {
 
 const std::vector<Backend> kTransfers{Backend::copy_engine, Backend::tma_dedicated, Backend::ldst_dedicated};
 
+/// The operator of `spec` by a strategy: on cuda with its kernel starting early.
+void add_operator(const std::string& spec, const std::string& json, fuse::Device device,
+                  std::vector<Case>& cases) {
+    const Result<ops::Problem> problem = ops::parse_problem(spec);
+    const Result<ops::Strategy> strategy = ops::strategy_from_json(json);
+    ASSERT_TRUE(problem) << problem.error().to_string();
+    ASSERT_TRUE(strategy) << strategy.error().to_string();
+    const Result<fuse::StagedProgram> program = ops::program(*problem, *strategy);
+    ASSERT_TRUE(program) << spec << " " << json << ": " << program.error().to_string();
+    const bool cuda = device == fuse::Device::cuda;
+    fuse::Options options = ops::fuse_options(*strategy, device);
+    if (!cuda) options.preferred = Backend::host;
+    cases.push_back(
+        {fmt::format("{} {} on {}", spec, json, fuse::name_of(device)), *program, options, cuda, false});
+}
+
+constexpr const char* kTile = R"({"block_m": 16, "block_n": 32, "block_k": 16, "stages": 2})";
+
 }  // namespace
 
 std::vector<Case> plan_cases(int ranks) {
@@ -190,7 +208,6 @@ std::vector<Case> operator_cases(int ranks) {
         const char* spec;
         const char* strategy;
     };
-    static constexpr const char* kTile = R"({"block_m": 16, "block_n": 32, "block_k": 16, "stages": 2})";
     const std::vector<Way> ways{
         {"all_gather_matmul:M={0},N=32,K=32", R"("backend": "copy_engine")"},
         {"all_gather_matmul:M={0},N=32,K=32",
@@ -208,19 +225,7 @@ std::vector<Case> operator_cases(int ranks) {
     };
     std::vector<Case> cases;
     const auto add = [&](const std::string& spec, const std::string& json, fuse::Device device) {
-        const Result<ops::Problem> problem = ops::parse_problem(spec);
-        const Result<ops::Strategy> strategy = ops::strategy_from_json(json);
-        EXPECT_TRUE(problem) << problem.error().to_string();
-        EXPECT_TRUE(strategy) << strategy.error().to_string();
-        if (!problem || !strategy) return;
-        const Result<fuse::StagedProgram> program = ops::program(*problem, *strategy);
-        EXPECT_TRUE(program) << spec << " " << json << ": " << program.error().to_string();
-        if (!program) return;
-        const bool cuda = device == fuse::Device::cuda;
-        fuse::Options options = ops::fuse_options(*strategy, device);
-        if (!cuda) options.preferred = Backend::host;
-        cases.push_back(
-            {fmt::format("{} {} on {}", spec, json, fuse::name_of(device)), *program, options, cuda, false});
+        add_operator(spec, json, device, cases);
     };
     for (const Way& way : ways) {
         const std::string spec =
@@ -243,6 +248,31 @@ std::vector<Case> operator_cases(int ranks) {
             fmt::format("attention:kind={0},B=1,H={2},HKV={2},S={1},D=16,causal=1,dtype=fp32,ranks={2}", kind,
                         64 * ranks, ranks);
         for (const fuse::Device device : {fuse::Device::host, fuse::Device::cuda}) add(spec, "{}", device);
+    }
+    return cases;
+}
+
+std::vector<Case> operator_node_cases(int nodes, int places) {
+    const int ranks = nodes * places;
+    const std::string where = fmt::format(",dtype=fp32,ranks={},nodes={}", ranks, nodes);
+    std::vector<Case> cases;
+    for (const char* spec : {"all_gather_matmul:M={},N=32,K=32", "all_to_all_matmul:M={},N=32,K=32",
+                             "matmul_reduce_scatter:M={},N=32,K=32", "matmul_all_reduce:M={},N=32,K=32",
+                             "matmul_all_to_all:M={},N=32,K=32", "feed_forward:M={},K=32,F=32,N=32"}) {
+        const std::string of = fmt::format(fmt::runtime(spec), 16 * ranks) + where;
+        for (const char* backend : {"copy_engine", "tma_dedicated"}) {
+            const std::string json = fmt::format(R"({{"tiles": [{}], "backend": "{}"}})", kTile, backend);
+            add_operator(of, json, fuse::Device::cuda, cases);
+        }
+        add_operator(of, fmt::format(R"({{"tiles": [{}]}})", kTile), fuse::Device::host, cases);
+    }
+    std::vector<std::string> kinds{"all_gather", "ring"};
+    if (places > 1) kinds = {"all_gather", "double_ring", "ulysses_ring"};
+    for (const std::string& kind : kinds) {
+        const std::string spec =
+            fmt::format("attention:kind={0},B=1,H={1},HKV={1},S={2},D=16,causal=1", kind, ranks, 32 * ranks);
+        for (const fuse::Device device : {fuse::Device::host, fuse::Device::cuda})
+            add_operator(spec + where, "{}", device, cases);
     }
     return cases;
 }

@@ -13,5 +13,7 @@ namespace syncopate::explore {
 [[nodiscard]] std::vector<Case> node_cases(int nodes, int places);
 /// The library's operators, in the ways in which strategies carry them out.
 [[nodiscard]] std::vector<Case> operator_cases(int ranks);
+/// The same over nodes.
+[[nodiscard]] std::vector<Case> operator_node_cases(int nodes, int places);
 
 }  // namespace syncopate::explore

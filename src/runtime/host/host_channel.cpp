@@ -179,7 +179,8 @@ namespace {
 /// The bytes of a side, one after another.
 class SideBytes {
 public:
-    explicit SideBytes(const PreparedSide& side) : side_(side) {
+    /// `own`: the side's alone, for bytes that do not lie one after another.
+    SideBytes(const PreparedSide& side, std::vector<std::byte>& own) : side_(side), own_(own) {
         if (side.is_contiguous()) return;
         own_.resize(side.bytes);
         if (side.sends) copy();
@@ -191,14 +192,17 @@ public:
     void place() {
         if (!side_.is_contiguous()) copy();
     }
-    /// Tells who records that the bytes at their own place are read, or written.
+    /// Tells who records that the message is read, or written; and bytes at their own place with it.
     void touch(Turns& turns) const {
-        if (!side_.is_contiguous()) return;
-        const std::uint64_t place = side_.copies.front().src;
-        if (side_.sends)
-            turns.read(place, side_.bytes);
-        else
-            turns.write(place, side_.bytes);
+        const std::uint64_t place = side_.is_contiguous() ? side_.copies.front().src : 0;
+        const std::uint64_t message = HostChannel::message_of(side_.number);
+        if (side_.sends) {
+            if (place != 0) turns.read(place, side_.bytes);
+            turns.write(message, HostChannel::kMessageBytes);
+        } else {
+            turns.read(message, HostChannel::kMessageBytes);
+            if (place != 0) turns.write(place, side_.bytes);
+        }
     }
 
 private:
@@ -208,7 +212,7 @@ private:
     }
 
     const PreparedSide& side_;
-    std::vector<std::byte> own_;
+    std::vector<std::byte>& own_;
 };
 
 }  // namespace
@@ -225,7 +229,8 @@ bool HostChannel::exchange(std::span<const Side> round, std::uint32_t epoch) {
     };
     std::vector<Open> open;
     for (const Side& side : round)
-        open.push_back({side, *connections_.at(side.side->peer), SideBytes(*side.side)});
+        open.push_back({side, *connections_.at(side.side->peer),
+                        SideBytes(*side.side, gathered_[{side.side->number, side.side->sends}])});
     Turns* const turns = Turns::of_thread();
     for (Open& one : open) {
         const PreparedSide& side = *one.side.side;

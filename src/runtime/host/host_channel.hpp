@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/heap/file_descriptor.hpp"
@@ -47,11 +48,17 @@ public:
                                                       (come ? 4 : 0));
     }
     [[nodiscard]] static bool is_word(std::uint64_t address) { return address >= kFirstWord; }
+    /// Likewise where the bytes of a pair are while they are on their way: kMessageBytes that are no memory.
+    [[nodiscard]] static std::uint64_t message_of(std::int32_t number) {
+        return kFirstMessage + kMessageBytes * static_cast<std::uint64_t>(number);
+    }
+    static constexpr std::uint64_t kMessageBytes = 8;
 
 private:
     struct Frame;
     class Connection;
     static constexpr std::uint64_t kFirstWord = std::uint64_t{1} << 62;
+    static constexpr std::uint64_t kFirstMessage = std::uint64_t{1} << 61;
     HostChannel(int rank, std::vector<int> peers, std::string name, HostControl control);
     void raise(const Side& side, std::uint32_t epoch) const;
 
@@ -61,6 +68,8 @@ private:
     HostControl control_;
     bool told_ = false;
     std::map<int, std::unique_ptr<Connection>> connections_;  ///< by peer
+    /// By pair, and whether this rank sends: bytes that it has gathered, or has yet to scatter.
+    std::map<std::pair<std::int32_t, bool>, std::vector<std::byte>> gathered_;
 };
 
 }  // namespace syncopate::runtime
