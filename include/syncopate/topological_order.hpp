@@ -7,7 +7,6 @@
 //     const bool circle = order.size() < count;
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -79,66 +78,9 @@ template <typename Key>
     return order;
 }
 
-/// Numbers below a bound, of which the smallest is found at once: bits, and above 64 of them a bit that says whether some
-/// is set.
-class SmallestFirst {
-public:
-    explicit SmallestFirst(std::size_t bound) {
-        do {
-            bound = (bound + kBits - 1) / kBits;
-            levels_.emplace_back(bound, 0);
-        } while (bound > 1);
-    }
-    [[nodiscard]] bool empty() const { return levels_.back().empty() || levels_.back().front() == 0; }
-    void add(std::size_t number) {
-        for (std::vector<std::uint64_t>& level : levels_) {
-            level[number / kBits] |= std::uint64_t{1} << (number % kBits);
-            number /= kBits;
-        }
-    }
-    /// Not where it is empty.
-    std::size_t take() {
-        std::size_t number = 0;
-        for (auto level = levels_.rbegin(); level != levels_.rend(); ++level)
-            number = number * kBits + static_cast<std::size_t>(std::countr_zero((*level)[number]));
-        std::size_t at = number;
-        for (std::vector<std::uint64_t>& level : levels_) {
-            std::uint64_t& word = level[at / kBits];
-            word &= ~(std::uint64_t{1} << (at % kBits));
-            if (word != 0) break;
-            at /= kBits;
-        }
-        return number;
-    }
-
-private:
-    static constexpr std::size_t kBits = 64;
-    std::vector<std::vector<std::uint64_t>> levels_;  ///< the bits first; the last one has one word
-};
-
-/// The same, where `place` gives each node a number of its own below `places`, in place of a key. O(edges + nodes).
-template <typename Place>
-[[nodiscard]] std::vector<std::int32_t> topological_order_by_place(const Followers& followers,
-                                                                   std::size_t places, const Place& place) {
-    std::vector<std::int32_t> missing = followers.num_before();
-    std::vector<std::int32_t> node_at(places, -1);
-    SmallestFirst ready(places);
-    for (std::size_t node = 0; node < missing.size(); ++node) {
-        const auto number = static_cast<std::int32_t>(node);
-        const auto at = static_cast<std::size_t>(place(number));
-        node_at[at] = number;
-        if (missing[node] == 0) ready.add(at);
-    }
-    std::vector<std::int32_t> order;
-    order.reserve(missing.size());
-    while (!ready.empty()) {
-        order.push_back(node_at[ready.take()]);
-        for (const std::int32_t after : followers(order.back())) {
-            if (--missing[static_cast<std::size_t>(after)] == 0)
-                ready.add(static_cast<std::size_t>(place(after)));
-        }
-    }
-    return order;
-}
+/// The same, and of the nodes that may come next always the one that is first in `sequence`, which has each node once.
+/// O(edges + nodes).
+[[nodiscard]] std::vector<std::int32_t> topological_order_in(const Followers& followers,
+                                                             std::span<const std::int32_t> sequence);
 
 }  // namespace syncopate

@@ -71,5 +71,27 @@ TEST(TopologicalOrder, PutsEachNodeBehindThoseBeforeIt) {
     }
 }
 
+TEST(TopologicalOrder, OfASequenceIsThatOfItsPlacesAsKeys) {
+    std::mt19937 random(2);
+    for (const std::size_t nodes : {0, 1, 2, 63, 64, 65, 4096, 4097, 5000, 300'000}) {
+        Order sequence(nodes), place(nodes);
+        for (std::size_t i = 0; i < nodes; ++i) sequence[i] = static_cast<std::int32_t>(i);
+        std::shuffle(sequence.begin(), sequence.end(), random);
+        for (std::size_t i = 0; i < nodes; ++i)
+            place[static_cast<std::size_t>(sequence[i])] = static_cast<std::int32_t>(i);
+        Edges edges;
+        for (std::size_t i = 0; i < nodes; ++i) {
+            const std::size_t one = random() % nodes, other = random() % nodes;
+            if (one != other) edges.emplace_back(std::min(one, other), std::max(one, other));
+        }
+        if (nodes > 2) edges.emplace_back(1, 0);  // maybe a circle
+        const Followers of = followers(nodes, edges);
+        const auto key = [&](std::int32_t node) {
+            return static_cast<std::uint64_t>(place[static_cast<std::size_t>(node)]);
+        };
+        EXPECT_EQ(topological_order_in(of, sequence), topological_order(of, key)) << nodes;
+    }
+}
+
 }  // namespace
 }  // namespace syncopate

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -83,13 +84,10 @@ private:
 
     /// In the order of lists, and first of all rounds, and ends of stages.
     [[nodiscard]] std::vector<std::int32_t> sorted(const Followers& followers) const {
-        const std::size_t ranks = graph_.start_order.size(), ops = at(count_),
-                          others = followers.num_nodes() - ops;
-        return topological_order_by_place(
-            followers, others + longest_list(graph_) * ranks, [&](std::int32_t node) {
-                if (node >= count_) return at(node) - ops;
-                return others + at(graph_[node].index) * ranks + at(graph_[node].rank);
-            });
+        std::vector<std::int32_t> sequence(followers.num_nodes() - at(count_));
+        std::iota(sequence.begin(), sequence.end(), count_);
+        std::ranges::copy(in_lists(graph_), std::back_inserter(sequence));
+        return topological_order_in(followers, sequence);
     }
 
     /// Of pairs; `by_list`: and of what else each rank starts one after another.

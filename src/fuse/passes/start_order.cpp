@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
+#include "syncopate/at.hpp"
 #include "syncopate/topological_order.hpp"
 
 namespace syncopate::fuse {
@@ -18,10 +20,7 @@ std::vector<NodeId> sort_topologically(const Graph& graph, const OpsBefore& befo
             if (by_list && graph[node].index > 0) edge(node - 1, node);
         }
     });
-    const auto ranks = graph.first_op.size() - 1;
-    return topological_order_by_place(followers, longest_list(graph) * ranks, [&](NodeId op) {
-        return static_cast<std::size_t>(graph[op].index) * ranks + static_cast<std::size_t>(graph[op].rank);
-    });
+    return topological_order_in(followers, in_lists(graph));
 }
 
 /// An op itself; of a chunk, the ops that its tiles need.
@@ -35,12 +34,18 @@ void add_ops_before(const Graph& graph, NodeId node, std::vector<NodeId>& ops) {
 
 }  // namespace
 
-std::size_t longest_list(const Graph& graph) {
+std::vector<NodeId> in_lists(const Graph& graph) {
     std::size_t longest = 0;
     for (std::size_t rank = 0; rank + 1 < graph.first_op.size(); ++rank)
         longest =
             std::max(longest, static_cast<std::size_t>(graph.first_op[rank + 1] - graph.first_op[rank]));
-    return longest;
+    // Ops are numbered rank by rank: in that order each goes behind those of its own index.
+    std::vector<std::size_t> next(longest + 1, 0);
+    for (NodeId op = 0; op < graph.num_ops(); ++op) ++next[at(graph[op].index) + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    std::vector<NodeId> sequence(at(graph.num_ops()));
+    for (NodeId op = 0; op < graph.num_ops(); ++op) sequence[next[at(graph[op].index)]++] = op;
+    return sequence;
 }
 
 OpsBefore::OpsBefore(const Graph& graph) : begin_{0} {

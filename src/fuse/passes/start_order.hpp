@@ -18,8 +18,8 @@ Status order_starts(Graph& graph);
 /// Whether some op sends what tiles make that may wait for another op: then the order is another one with tiles than without.
 [[nodiscard]] bool tiles_order_ops(const Graph& graph);
 
-/// The ops of the rank that has most.
-[[nodiscard]] std::size_t longest_list(const Graph& graph);
+/// All ops as ranks list them: the first of each rank, then the second ones.
+[[nodiscard]] std::vector<NodeId> in_lists(const Graph& graph);
 
 /// By op: the ops that it comes after, also by way of tiles; each once, rising.
 class OpsBefore {
