@@ -64,14 +64,18 @@ bool in_forward_mode() {
     static auto* module = new nb::object(nb::module_::import_("torch.autograd.forward_ad"));
     static const Name name("_current_level");
     const nb::object level = nb::steal(PyObject_GetAttr(module->ptr(), name.text));
-    if (!level.is_valid()) nb::raise_python_error();
+    if (!level.is_valid()) {  // of another torch: Python looks at each operand then
+        PyErr_Clear();
+        return true;
+    }
     return PyLong_AsLong(level.ptr()) >= 0;
 }
 
 /// Tells autograd that a call writes it.
 void mark_written(nb::handle out) {
-    static auto* mark = new nb::object(nb::module_::import_("torch").attr("_C").attr("_increment_version"));
-    (*mark)(nb::make_tuple(out));
+    static auto* mark =
+        new nb::object(nb::module_::import_("torch.autograd.graph").attr("increment_version"));
+    (*mark)(out);
 }
 
 /// Whether autograd is to record a call of these.

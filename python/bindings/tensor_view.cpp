@@ -104,9 +104,23 @@ bool PlainTensor::read(PyObject* object) {
     return (Py_TYPE(object) == tensor_type || Py_TYPE(object) == parameter_type) && read_any(object);
 }
 
+/// Whether its memory holds the negation of its values, which DLPack has no word for.
+static bool is_negated(PyObject* tensor) {
+    static PyObject* const name = PyUnicode_InternFromString("is_neg");
+    PyObject* const self[] = {tensor};
+    PyObject* const answer =
+        PyObject_VectorcallMethod(name, self, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    if (answer == nullptr) {
+        PyErr_Clear();
+        return true;
+    }
+    Py_DECREF(answer);  // one of two constants
+    return answer != Py_False;
+}
+
 bool PlainTensor::read_any(PyObject* object) {
     DLTensor view{};
-    if (exchange == nullptr || !PyObject_TypeCheck(object, tensor_type)) return false;
+    if (exchange == nullptr || !PyObject_TypeCheck(object, tensor_type) || is_negated(object)) return false;
     if (exchange->tensor_from_object(object, &view) != 0) {
         PyErr_Clear();
         return false;

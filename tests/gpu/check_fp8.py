@@ -17,8 +17,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from sections import expect, ours, rank, run, size  # noqa: E402
 from syncopate import ops  # noqa: E402
-from syncopate.ops.shards import rows_of  # noqa: E402
 from syncopate.ops.scales import SCALED, SCALES, shapes_of  # noqa: E402
+from syncopate.ops.shards import rows_of  # noqa: E402
 from syncopate.strategy import Strategy, Tiling  # noqa: E402
 
 FP8 = torch.float8_e4m3fn

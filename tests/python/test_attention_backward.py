@@ -142,7 +142,6 @@ def test_a_model_of_torchs_attention_trains_on_sharded_sequences(run):
 
 def test_torchs_attention_is_taken_by_whatever_name_it_is_called(run):
     train(run, 2, "named")
-    train(run, 1, "compiled_within")
 
 
 def test_a_backward_of_another_kind_than_the_forward_says_so(run):

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 
 def in_forward_mode() -> bool:
     """Whether a level of torch's forward-mode derivatives is open."""
-    return forward_ad._current_level >= 0
+    return getattr(forward_ad, "_current_level", 0) >= 0
 
 
 def refuse_tangents(operands: Mapping[str, Any]) -> None:

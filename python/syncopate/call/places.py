@@ -130,11 +130,14 @@ def require_tensors(**given: object) -> None:
 def require_memory(name: str, tensor: torch.Tensor) -> None:
     """Raises TypeError, naming the operand, for a tensor that stands for others, and ValueError for one whose memory does not hold
     its values: kernels read what is there."""
+    if torch.compiler.is_compiling():
+        return  # of stand-ins: what is compiled asks again
     kind = type(tensor)
-    if kind.__torch_dispatch__ is not _NO_DISPATCH:
-        instead = "its to_local()" if hasattr(tensor, "to_local") else "a torch.Tensor"
+    if kind not in _PLAIN and _stands_for_others(tensor):
+        ways = (way for way in ("to_local", "wait") if hasattr(tensor, way))
+        instead = next((f"its {way}()" for way in ways), "a torch.Tensor")
         raise TypeError(f"{name}: a {kind.__name__} has no memory of its own: give {instead}")
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if _is_within_func(tensor):
         raise TypeError(
             f"{name}: it stands for others within torch.func, where functions and objects of sy.ops cannot be called: see "
             "torch.ops.syncopate"
@@ -147,7 +150,16 @@ def require_memory(name: str, tensor: torch.Tensor) -> None:
         )
 
 
-_NO_DISPATCH = torch.Tensor.__torch_dispatch__
+_PLAIN = torch.Tensor, torch.nn.Parameter
+_is_within_func = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda _: False)
+
+
+def _stands_for_others(tensor: torch.Tensor) -> bool:
+    """Whether a subclass holds other tensors, or none, in place of memory."""
+    from torch._subclasses import FakeTensor
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    return is_traceable_wrapper_subclass(tensor) or isinstance(tensor, FakeTensor)
 
 
 def require_apart(name: str, tensor: torch.Tensor) -> None:
@@ -173,7 +185,7 @@ def require_pair(out: object) -> tuple[torch.Tensor, torch.Tensor]:
 
 def written(*tensors: torch.Tensor) -> None:
     """Tells autograd that kernels write these, so that a backward that needs what they held is an error."""
-    torch._C._increment_version(tensors)
+    torch.autograd.graph.increment_version(tensors)
 
 
 def check_rows(name: str, tensor: torch.Tensor) -> None:

@@ -27,7 +27,6 @@ import torch
 from .. import _syncopate, plans
 from ..call.arguments import require_whole
 from ..group import Group, rank_and_size, the_process_group
-from ..torch import calls
 from ..torch.unfused import gather, scatter
 
 SHARDINGS = ("contiguous", "zigzag", "documents")
@@ -84,12 +83,23 @@ def _require_alike(
     shard: torch.Tensor, group: Any, dim: int, sharding: str, length: int | None, documents: Sequence[int]
 ) -> None:
     """Raises ValueError on all ranks where they gather tensors of other shapes or dtypes, or otherwise. Collective the first time for
-    each kind of call: what a rank knows it does not ask for again."""
+    each kind of call: what a rank knows it does not ask for again, so where calls differ later the collective's deadline tells."""
     group = group.process_group if isinstance(group, Group) else the_process_group(group)
-    if group is None or torch.compiler.is_compiling() or shard.device.type not in calls.DEVICES:
+    if group is None or torch.compiler.is_compiling():
         return
-    kind = (tuple(shard.shape), shard.dtype, dim, sharding, length, tuple(documents))
-    if group.size() == 1 or calls.is_fake(group.group_name) or kind in _alike.setdefault(group, set()):
+    from ..torch import calls
+
+    kind = (
+        tuple(shard.shape),
+        shard.dtype,
+        dim,
+        sharding,
+        length,
+    )  # not the documents, which are others in each step
+    known = _alike.setdefault(group, set())
+    if kind in known or group.size() == 1 or shard.device.type not in calls.DEVICES:
+        return
+    if calls.is_fake(group.group_name):
         return
     shape = list(shard.shape)
     if length is not None:  # ranks may have unequal shards of it
@@ -101,7 +111,7 @@ def _require_alike(
     except ValueError as error:
         hint = "ranks that hold different numbers of rows say `length`, the rows of the whole"
         raise ValueError(f"{error}; {hint}" if length is None else str(error)) from None
-    _alike[group].add(kind)
+    known.add(kind)
 
 
 def whole_of(shard: torch.Tensor, rows: Sequence[plans.Rows], s: int, group: Any) -> torch.Tensor:

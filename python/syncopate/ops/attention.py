@@ -277,7 +277,7 @@ class Attention:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One call: o and lse, into `out` where it is given."""
         o, lse = self.empty_outputs() if out is None else require_pair(out)
-        self._check_operands(q, k, v, o, lse)
+        self._check_operands(q, k, v, *(() if out is None else (o, lse)))
         refuse_gradients("Attention", "sy.ops.attention", "qkv", (q, k, v))
         if out is not None:
             written(o, lse)
@@ -298,7 +298,7 @@ class Attention:
         if self.is_gluon:
             return self._by_plain_kernel().record(q, k, v)
         o, lse = self.empty_outputs()
-        self._check_operands(q, k, v, o, lse)
+        self._check_operands(q, k, v)
         wide = self._padded(q, k, v, o)  # until the call is over
         return self._way.record(*wide, lse)
 
@@ -378,7 +378,7 @@ class Attention:
         return self.prepare().artifact.heap_bytes
 
     def _check_operands(self, *operands: torch.Tensor) -> None:
-        """q, k, v, o and lse."""
+        """q, k, v, and where they are given o and lse."""
         n = self.num_rows
         shapes = {
             "q": (self.b, self.h, n, self.d),
@@ -387,7 +387,7 @@ class Attention:
             "o": (self.b, self.h, n, self.d),
             "lse": (self.b, self.h, n),
         }
-        for (name, shape), tensor in zip(shapes.items(), operands, strict=True):
+        for (name, shape), tensor in zip(shapes.items(), operands, strict=False):
             dtype = torch.float32 if name == "lse" else self.dtype
             check_operand(name, tensor, shape, dtype, self.group.device)
             if tensor.stride(-1) != 1:

@@ -15,11 +15,11 @@ import torch
 
 from ..call import cache
 from ..call.arguments import require_whole
+from ..call.autocast import cast_operands, is_any_enabled
 from ..call.places import require_tensors
 from ..face.rows import documents_of, rows_of_ranks, unequal_rows
 from ..group import Group
 from ..plans import Rows
-from ..torch.autocast import cast_operands, is_any_enabled
 from .attention import Attention
 from .attention_rules import require_options
 from .differentiable import recorded, wanted

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from ..call import known
+from ..call.autocast import cast_operands, is_any_enabled
 from ..call.cache import run
 from ..call.places import require_tensors
 from ..group import Group
 from ..strategy import Strategy
-from ..torch.autocast import cast_operands, is_any_enabled
 from .differentiable import recorded, wanted
 from .gather import AllGatherMatmul
 from .operator import Operator, cached, members_of, problem_of

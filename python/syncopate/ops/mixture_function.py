@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 
 from ..call import cache
+from ..call.autocast import cast_operands, is_any_enabled
 from ..call.places import require_tensors
 from ..group import Group
-from ..torch.autocast import cast_operands, is_any_enabled
 from .differentiable import recorded, refuse_gradients, wanted
 from .mixture import Moe
 from .mixture_handle import Handle

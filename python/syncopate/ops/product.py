@@ -9,12 +9,12 @@ import torch
 
 from ..call import known
 from ..call.arguments import require_whole
+from ..call.autocast import cast_operands, is_any_enabled
 from ..call.cache import run
 from ..call.executable import CONTIGUOUS
 from ..call.places import check_operand, require_tensors, written
 from ..group import Group
 from ..strategy import Strategy
-from ..torch.autocast import cast_operands, is_any_enabled
 from . import scales as scaling
 from .differentiable import recorded, wanted
 from .operator import Data, Operator, Weights, cached, members_of, problem_of

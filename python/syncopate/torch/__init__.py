@@ -10,7 +10,7 @@
     symm_mem     sy.symm_mem.override(): torch.ops.symm_mem.fused_* go to the custom ops
     inductor     sy.inductor.enable(): graphs.py finds collectives next to products, rewrite_*.py put
                  custom ops there
-    context_parallel  torch's attention of sharded sequences; attention_by_name: calls by other names of it
+    context_parallel  torch's attention of sharded sequences; function_names: by whatever name modules have for it
     parallel     styles for parallelize_module that run fused without a compiler
     report       what was fused, what was not, and why
 

@@ -11,12 +11,13 @@ it has sharded ("zigzag" where it balances the load, as by default).
 What the op cannot do (a mask that is given, dropout, fp32) is left to torch where torch knows that the sequence is sharded, and
 sy.report() says why. Of plain tensors torch would take this rank's rows for the whole sequence: ValueError then.
 
-The function is replaced by its public name, as torch's context_parallel does: a mode of torch functions is not there while a
-checkpointed block runs again in the backward. Calls by other names of it: attention_by_name.py.
+The function is replaced, as torch's context_parallel does, and by all names that modules have for it (function_names.py): a mode
+of torch functions is not there while a checkpointed block runs again in the backward, and slows all others.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,7 +30,7 @@ from torch.nn import functional
 from ..face.rows import require_sharding
 from ..group import the_process_group
 from . import report
-from .attention_by_name import left_to_torch, stands_in
+from .function_names import Names
 
 _FUNCTION = "scaled_dot_product_attention"
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -46,8 +47,8 @@ def context_parallel(
     window: int = 0,
     length: int | None = None,
 ) -> Iterator[None]:
-    """Within it, torch.nn.functional.scaled_dot_product_attention is that of the whole sequence, by whatever name, in all threads. `group`: a mesh of
-    one axis, or a process group, whose ranks hold the rows; default: the world. DTensors say it themselves. `sharding`,
+    """Within it, torch.nn.functional.scaled_dot_product_attention is that of the whole sequence, by whatever name a module calls
+    it, in all threads. What an object or a closure holds of it, and torch.ops.aten, are left. `group`: a mesh of one axis, or a process group, whose ranks hold the rows; default: the world. DTensors say it themselves. `sharding`,
     `cu_seqlens`, `kind` and `length`: as of sy.ops.attention; `window` likewise, which torch's function has no word for."""
     members = group.get_group() if isinstance(group, DeviceMesh) else group
     listed = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else cu_seqlens
@@ -58,17 +59,25 @@ def context_parallel(
         "window": window,
         "length": length,
     }
-    before = getattr(functional, _FUNCTION)
-    fast = torch.backends.mha.get_fastpath_enabled()
-    ours = _Sharded(before, members, options)
-    setattr(functional, _FUNCTION, ours)
-    torch.backends.mha.set_fastpath_enabled(False)  # by which modules in eval() attend without that function
+    with _lock:
+        ours = _Sharded(getattr(functional, _FUNCTION), members, options)
+        if not _standing_in:
+            _outside.fast = torch.backends.mha.get_fastpath_enabled()
+        _standing_in.append(ours)
+        _names.replace(ours)
+        torch.backends.mha.set_fastpath_enabled(
+            False
+        )  # by which modules in eval() attend without that function
     try:
-        with stands_in(ours):
-            yield
+        yield
     finally:
-        setattr(functional, _FUNCTION, before)
-        torch.backends.mha.set_fastpath_enabled(fast)
+        with _lock:  # threads leave in any order
+            _standing_in.remove(ours)
+            if _standing_in:
+                _names.replace(_standing_in[-1])
+            else:
+                _names.restore()
+                torch.backends.mha.set_fastpath_enabled(_outside.fast)
 
 
 class _Sharded:
@@ -76,7 +85,7 @@ class _Sharded:
 
     def __init__(self, before: Any, group: Any, options: dict[str, Any]) -> None:
         self.__name__, self.__module__ = _FUNCTION, functional.__name__
-        self._before, self._group, self._options = before, group, options
+        self.before, self._group, self._options = before, group, options
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         given = dict(zip(_NAMES, args, strict=False)) | kwargs
@@ -100,8 +109,7 @@ class _Sharded:
             )
         if why:
             report.count(_FUNCTION, why)
-            with left_to_torch():
-                return self._before(*args, **kwargs)
+            return self.before(*args, **kwargs)
         if axis is None:
             return self._attend(operands, the_process_group(self._group).group_name, given)
         mesh, placements = operands[0].device_mesh, operands[0].placements
@@ -120,6 +128,16 @@ class _Sharded:
             **self._options,
         )
         return attended[0]
+
+
+class _Outside:
+    fast = True  # torch's fast path, before the first context
+
+
+_names = Names(functional, _FUNCTION, torch._C._nn.scaled_dot_product_attention, _Sharded)
+_standing_in: list[_Sharded] = []  # contexts that have not ended; the innermost is the last
+_outside = _Outside()
+_lock = threading.Lock()
 
 
 def _objection(given: dict[str, Any], operands: Sequence[torch.Tensor]) -> str:

@@ -1,0 +1,59 @@
+"""Replaces a function of torch by whatever name modules know it: one that has imported it holds it itself, so that to replace it
+where it is defined does not reach that module. What an object or a closure holds is not found."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import BuiltinFunctionType, ModuleType
+from typing import Any
+
+Place = tuple[dict[str, Any], str]  # names of a module, and one of them
+
+
+class Names:
+    """Of one `original` function, which `module` defines by that `name`; what stands in for it is of `kind`."""
+
+    def __init__(self, module: ModuleType, name: str, original: Callable[..., Any], kind: type) -> None:
+        self._defined = vars(module), name
+        self._original, self._kind = original, kind
+        self._places: list[Place] = []
+        self._modules = 0  # how many there were when places were looked for
+        self._before: list[tuple[Place, Any]] = []
+
+    def replace(self, by: Any) -> None:
+        """By `by`, of that kind, in all modules."""
+        for names, name in self._found():
+            if not isinstance(names[name], self._kind):
+                self._before.append(((names, name), names[name]))
+            names[name] = by
+
+    def restore(self) -> None:
+        """What was there before; the original where a module has come to know what stood in."""
+        for names, name in self._found():
+            if isinstance(names[name], self._kind):
+                names[name] = self._original
+        for (names, name), value in self._before:
+            names[name] = value
+        self._before.clear()
+
+    def _found(self) -> list[Place]:
+        """Places that have the original, or what stands in for it; and that of the definition, whatever it has."""
+        if self._modules != len(sys.modules):  # some ms, for thousands of modules
+            self._places, self._modules = self._look(), len(sys.modules)
+        kept = [self._defined]
+        for names, name in self._places:
+            value = names.get(name)
+            if (value is self._original or isinstance(value, self._kind)) and names is not self._defined[0]:
+                kept.append((names, name))
+        return kept
+
+    def _look(self) -> list[Place]:
+        places = []
+        for module in list(sys.modules.values()):
+            names = getattr(module, "__dict__", None)
+            for name, value in list(names.items()) if isinstance(names, dict) else ():
+                kind = type(value)
+                if kind is self._kind or (kind is BuiltinFunctionType and value is self._original):
+                    places.append((names, name))
+        return places
