@@ -21,6 +21,7 @@
 #include "syncopate/plan/check/check.hpp"
 #include "syncopate/plan/draw/show.hpp"
 #include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/lower/counted.hpp"
 
 namespace nb = nanobind;
 
@@ -124,6 +125,29 @@ std::string reduction_of(const plan::Plan& plan, const std::string& tensor) {
     return "sum";
 }
 
+std::vector<std::string> ragged_of(const plan::Plan& plan) {
+    std::vector<std::string> names;
+    for (const plan::Tensor& tensor : plan.tensors) {
+        if (tensor.ragged) names.push_back(tensor.name);
+    }
+    return names;
+}
+
+/// The numbers of nested sequences, or of what has tolist() (a tensor).
+std::vector<std::int64_t> flat(const nb::object& given) {
+    if (nb::hasattr(given, "tolist")) return flat(given.attr("tolist")());
+    std::int64_t number = 0;
+    if (nb::try_cast(given, number)) return {number};
+    if (!nb::isinstance<nb::sequence>(given) || nb::isinstance<nb::str>(given))
+        throw nb::type_error("counts: expected whole numbers");
+    std::vector<std::int64_t> all;
+    for (const nb::handle one : given) {
+        const std::vector<std::int64_t> more = flat(nb::borrow(one));
+        all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+}
+
 }  // namespace
 
 plan::DType to_dtype(const std::string& name) {
@@ -172,6 +196,17 @@ void bind_plan(nb::module_& m) {
         .def(
             "table", [](const plan::Plan& plan) { return plan::to_table(plan); },
             "As `syncopate plan show` prints it.")
+        .def_prop_ro("ragged", &ragged_of,
+                     "The tensors with groups of rows, of which only a call knows how many.")
+        .def(
+            "counted",
+            [](const plan::Plan& plan, const nb::object& counts) {
+                return unwrap(plan::counted(plan, flat(counts)));
+            },
+            nb::arg("counts"),
+            "Of a plan with groups of rows, that of a call whose counts are known before it: an ordinary "
+            "one, in which groups "
+            "lie one behind the other. `counts`: rows of each group, nested as the groups are, or flat.")
         .def("check", &findings,
              "Everything wrong with the plan, as `plan check --json` lists it; empty if nothing is.");
 

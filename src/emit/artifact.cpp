@@ -208,6 +208,15 @@ Result<fuse::StagedProgram> analyse_stages(std::vector<StageText> stages, plan::
         for (const auto& [param, tensor_name] : stage.bindings) {
             const auto tensor = program.plan.find_tensor(tensor_name);
             if (!tensor) return fuse::no_tensor_to_bind(program.plan, tensor_name, param);
+            if (program.plan.tensors[*tensor].ragged)
+                return Error{fmt::format("{}: {} has rows in groups, of which only a call knows how many: a "
+                                         "kernel that is read finds "
+                                         "its rows by numbers. Where the counts are known before the call, "
+                                         "fuse plan.counted(counts); "
+                                         "where only the device knows them, give sy.ops.moe your products",
+                                         param, tensor_name),
+                             {.file = stage.file},
+                             ErrorClass::usage};
             stage.arguments.tensors.try_emplace(
                 param, kernel::TensorArgument{
                            program.plan.tensors[*tensor].shape, {}, program.plan.tensors[*tensor].dtype, {}});

@@ -1,4 +1,5 @@
 #include "syncopate/fuse/fuse.hpp"
+#include "fuse/passes/run_tiles.hpp"
 
 #include <algorithm>
 #include <string>
@@ -33,6 +34,7 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options, S
     SYNCOPATE_TAKE(auto lowered, lower(program, options));
     SYNCOPATE_TAKE(auto backends, assign(program, lowered, options));
     SYNCOPATE_TAKE(auto graph, build(program, lowered, backends));
+    SYNCOPATE_TRY(require_tiles(program, graph, options.device));
     const auto awaits_chunks = [](const Graph::StageNodes& stage) {
         return std::ranges::any_of(stage.awaits, [](const auto& chunks) { return !chunks.empty(); });
     };

@@ -284,8 +284,7 @@ TEST(Produce, RefusesToOverwriteWhatAKernelMakesUnasked) {
         << error_of(program);
 }
 
-TEST(Produce, RefusesToReceiveWhatAKernelWritesUnasked) {
-    // As above, but the plan does not say that rank 1 makes anything: its tiles write there all the same.
+TEST(Produce, ARankThatMakesNothingLeavesOutWhatAnOpBringsIt) {
     Program program = reduced({4, 4, 4, 2, 2, 2}, 2);
     program.plan.ranks[1].clear();
     program.plan.ranks[0].resize(1);
@@ -294,6 +293,30 @@ TEST(Produce, RefusesToReceiveWhatAKernelWritesUnasked) {
     program.plan.produced.resize(1);
     program.plan.produced[0].partial = false;
     ASSERT_EQ(program.plan.produced[0].rank, 0);
+    for (plan::Chunk* chunk : {&program.plan.ranks[0][0].src, &program.plan.ranks[0][0].dst})
+        chunk->region = program.plan.tensors[at(chunk->tensor)].whole();
+    const Result<Schedule> schedule = fuse(program, {});
+    ASSERT_TRUE(schedule) << schedule.error().to_string();
+    EXPECT_EQ(schedule->ranks[0].slots.size(), program.kernel.tiles.size());
+    EXPECT_TRUE(schedule->ranks[1].slots.empty());
+    const std::string error = error_of(program, {.device = Device::cuda});
+    EXPECT_NE(error.find("is left for this rank to run, as only device host can have it"), std::string::npos)
+        << error;
+}
+
+TEST(Produce, RefusesToReceiveWhatAKernelWritesUnasked) {
+    // As above, but the tiles make something for the caller, too, so that rank 1 runs them all: they write there.
+    Program program = reduced({4, 4, 4, 2, 2, 2}, 2);
+    program.plan.ranks[1].clear();
+    program.plan.ranks[0].resize(1);
+    program.plan.ranks[0][0].reduce = plan::Reduce::none;
+    program.plan.final.clear();
+    program.plan.produced.resize(1);
+    program.plan.produced[0].partial = false;
+    kernel::Param more = program.kernel.params.back();
+    more.name = "more_ptr";
+    more.written = true;
+    program.kernel.params.push_back(more);
     const std::string error = error_of(program);
     EXPECT_NE(error.find("the plan lists nothing of C as produced on rank 1"), std::string::npos) << error;
 }

@@ -119,3 +119,10 @@ def test_a_further_stage_that_makes_no_sense_is_refused(stages, run, change, cod
     assert (refused.code, refused.out) == (code, ""), refused.err
     assert message in refused.err
     assert not out.exists()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5] if SWEEP else [2])
+def test_grouped_products_of_users_run_as_their_groups_arrive_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_grouped.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert f"{ranks} ranks: grouped" in outcome.out

@@ -83,6 +83,13 @@ def _require_plan_and_bound(plan: Any, stages: Sequence[Stage]) -> None:
     """Without a bound parameter a kernel would run alone, beside a plan that moves what it does not see."""
     if not isinstance(plan, _syncopate.Plan):
         raise TypeError(f"plan: expected a Plan (sy.plans), got {type(plan).__name__}")
+    for stage in stages:
+        for parameter, tensor in stage.bind.items():
+            if tensor in plan.ragged:
+                raise ValueError(
+                    f"{parameter}: {tensor} has rows in groups, of which only a call knows how many. Where the host knows, fuse "
+                    "plan.counted(counts); where only the device does, give sy.ops.moe your products"
+                )
     if any(stage.bind for stage in stages):
         return
     names = ", ".join(name for name, *_ in plan.tensors)

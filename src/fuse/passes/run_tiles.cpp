@@ -38,6 +38,49 @@ bool made_elsewhere(const MadeTensor& made, std::size_t rank, std::span<const Re
     return false;
 }
 
+/// What ranks that make nothing of a tensor have of the plan's tensors: initially, or once their ops have ended.
+class Held {
+public:
+    explicit Held(const BoundKernel& program) : program_(program) {}
+
+    /// Whether `rank` has all that the tile reads.
+    [[nodiscard]] bool covers(std::size_t rank, const kernel::Tile& tile) {
+        return std::ranges::all_of(program_.bindings, [&](const auto& bound) {
+            const std::span<const Region> read = kernel::boxes_read(tile, bound.first);
+            std::vector<Region> missing(read.begin(), read.end());
+            for (const Region& region : of(rank, *program_.plan.find_tensor(bound.second)))
+                take(missing, region);
+            return missing.empty();
+        });
+    }
+
+    /// Whether an op brings it some of what a tile writes.
+    [[nodiscard]] bool gets(std::size_t rank, const std::string& param, std::span<const Region> written) {
+        return touches(of(rank, *program_.plan.find_tensor(program_.bindings.at(param))), written);
+    }
+
+private:
+    const std::vector<Region>& of(std::size_t rank, std::int32_t tensor) {
+        const auto [found, is_new] = known_.try_emplace({rank, tensor});
+        if (!is_new) return found->second;
+        const auto here = static_cast<std::int32_t>(rank);
+        for (const plan::Holding& holding : program_.plan.initial) {
+            if (holding.rank == here && holding.chunk.tensor == tensor)
+                found->second.push_back(holding.chunk.region);
+        }
+        for (std::int32_t owner = 0; owner < program_.plan.num_ranks(); ++owner) {
+            for (const plan::Op& op : program_.plan.ranks[at(owner)]) {
+                if (op.destination_rank(owner) == here && op.dst.tensor == tensor)
+                    found->second.push_back(op.dst.region);
+            }
+        }
+        return found->second;
+    }
+
+    const BoundKernel& program_;
+    std::map<std::pair<std::size_t, std::int32_t>, std::vector<Region>> known_;
+};
+
 }  // namespace
 
 Status find_runs(const BoundKernel& program, std::size_t stage, Graph& graph) {
@@ -52,13 +95,18 @@ Status find_runs(const BoundKernel& program, std::size_t stage, Graph& graph) {
             if (holding.chunk.tensor == *plan.find_tensor(tensor))
                 made.by_rank[at(holding.rank)].push_back(holding.chunk.region);
         }
-        // A rank that makes nothing of it is not asked what it makes of it.
-        if (std::ranges::none_of(made.by_rank, &std::vector<Region>::empty)) all.push_back(std::move(made));
+        if (!std::ranges::all_of(made.by_rank, &std::vector<Region>::empty)) all.push_back(std::move(made));
     }
     if (all.empty()) return Done{};
     const std::vector<kernel::Tile>& tiles = program.kernel.tiles;
     std::vector<std::vector<bool>> runs(num_ranks, std::vector<bool>(tiles.size(), true));
     bool some_left_out = false;
+    Held held(program);
+    // Else what the tile makes for the caller, or for the next stage, would be missing.
+    const bool all_is_moved = graph.stages.size() == 1 &&
+                              std::ranges::all_of(program.kernel.params, [&](const kernel::Param& param) {
+                                  return !param.written || program.bindings.contains(param.name);
+                              });
     for (std::size_t t = 0; t < tiles.size(); ++t) {
         for (const MadeTensor& made : all) {
             const std::span<const Region> written = kernel::boxes_written(tiles[t], made.param);
@@ -66,6 +114,10 @@ Status find_runs(const BoundKernel& program, std::size_t stage, Graph& graph) {
             for (std::size_t rank = 0; rank < num_ranks; ++rank) {
                 if (!runs[rank][t] || touches(made.by_rank[rank], written) ||
                     !made_elsewhere(made, rank, written))
+                    continue;
+                // A rank that makes nothing of it, by the plan, runs what it can, unless an op brings it what the tile makes.
+                if (made.by_rank[rank].empty() &&
+                    (!all_is_moved || (held.covers(rank, tiles[t]) && !held.gets(rank, made.param, written))))
                     continue;
                 runs[rank][t] = false;
                 some_left_out = true;
@@ -79,12 +131,21 @@ Status find_runs(const BoundKernel& program, std::size_t stage, Graph& graph) {
         return Error{"ranks run different numbers of tiles of " + program.kernel.name +
                      ", which only a program of one stage can do: make it a program of its own"};
     }
-    for (std::size_t rank = 0; rank < num_ranks; ++rank) {
-        if (std::ranges::find(runs[rank], true) == runs[rank].end())
-            return plan::error_at({static_cast<std::int32_t>(rank), -1},
-                                  "no tile of " + program.kernel.name + " is left for this rank to run");
-    }
     graph.stages[stage].runs = std::move(runs);
+    return Done{};
+}
+
+Status require_tiles(const StagedProgram& program, const Graph& graph, Device device) {
+    if (device != Device::cuda) return Done{};
+    for (std::size_t stage = 0; stage < graph.stages.size(); ++stage) {
+        const auto& runs = graph.stages[stage].runs;
+        for (std::size_t rank = 0; rank < runs.size(); ++rank) {
+            if (std::ranges::find(runs[rank], true) == runs[rank].end())
+                return plan::error_at({static_cast<std::int32_t>(rank), -1},
+                                      "no tile of " + program.stages[stage].kernel.name +
+                                          " is left for this rank to run, as only device host can have it");
+        }
+    }
     return Done{};
 }
 
