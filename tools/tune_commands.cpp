@@ -29,6 +29,7 @@ struct TuneOptions {
     int ranks = 0;
     bool again = false;
     bool explain = false;
+    std::string routing;
     bool measure_machine = false;
     bool json = false;
 };
@@ -61,8 +62,8 @@ void explain_only(const CLI::App& tune, const TuneOptions& options) {
         fail(Error{"tune: --explain " + message, {}, ErrorClass::usage});
     };
     if (options.spec.empty()) refuse("needs a problem, such as all_gather_matmul:M=8192,N=3584,K=8192");
-    refuse_others(tune, "--explain", {"explain", "spec", "ranks", "machine", "json", "device"});
-    explain(options.spec, options.ranks, options.machine, options.json);
+    refuse_others(tune, "--explain", {"explain", "spec", "ranks", "machine", "json", "device", "routing"});
+    explain(options.spec, options.ranks, options.machine, options.routing, options.json);
 }
 
 /// SPEC and --ranks may both say how many, but not different numbers.
@@ -87,6 +88,10 @@ void register_tune_commands(CLI::App& app) {
         "a problem: all_gather_matmul:M=8192,N=3584,K=8192,dtype=bf16; of the store also an operator");
     tune->add_flag("--explain", options->explain,
                    "rank all strategies of SPEC by the estimate, with no GPU: µs and of what they consist");
+    tune->add_option("--routing", options->routing,
+                     "with --explain, of moe: random (the default), balanced, skewed (half of all rows to "
+                     "one expert), or rows of "
+                     "each expert as measured, as numbers or @FILE");
     tune->add_option("--device", options->device, "that measures: host or cuda")
         ->check(CLI::IsMember({"host", "cuda"}))
         ->capture_default_str();
@@ -118,6 +123,9 @@ void register_tune_commands(CLI::App& app) {
             refuse_two_counts(*options);
             return explain_only(*tune, *options);
         }
+        if (!options->routing.empty())
+            fail(Error{
+                "tune: --routing: a search measures random ones; give --explain", {}, ErrorClass::usage});
         if (options->measure_machine) {
             refuse_others(*tune, "--measure-machine", {"measure-machine", "output"});
             std::vector<std::string> words;

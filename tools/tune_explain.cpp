@@ -1,6 +1,7 @@
 #include "tools/tune_explain.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <iostream>
 #include <optional>
 #include <utility>
@@ -8,8 +9,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "syncopate/io.hpp"
+#include "syncopate/tune/candidates/mixture.hpp"
 #include "syncopate/tune/play/attention.hpp"
 #include "syncopate/tune/play/estimate.hpp"
+#include "syncopate/tune/play/mixture.hpp"
 #include "tools/commands.hpp"
 #include "tools/operator_options.hpp"
 
@@ -18,10 +22,11 @@ namespace {
 
 constexpr std::size_t kLongestName = 72;
 
-/// All strategies of a problem, best first; of attention also the kernel that they take.
+/// All strategies of a problem, best first; of attention also the kernel that they take, of a mixture under which routing.
 struct Ranked {
     std::vector<tune::Candidate> candidates;
-    std::optional<tune::AttentionKernel> kernel;
+    std::optional<tune::AttentionKernel> kernel{};
+    std::string routing{};
 };
 
 nlohmann::ordered_json json_of(const tune::AttentionKernel& kernel) {
@@ -54,14 +59,17 @@ void print_json(const tune::Problem& problem, const tune::Machine& machine, cons
             entry["strategy"] = nlohmann::ordered_json::parse(tune::to_json(candidate.strategy));
         strategies.push_back(std::move(entry));
     }
-    const nlohmann::ordered_json answer{
-        {"problem", problem.key()}, {"machine", machine.name}, {"strategies", std::move(strategies)}};
+    nlohmann::ordered_json answer{{"problem", problem.key()}, {"machine", machine.name}};
+    if (!ranked.routing.empty()) answer["routing"] = ranked.routing;
+    answer["strategies"] = std::move(strategies);
     std::cout << answer.dump() << '\n';
 }
 
 void print_table(const tune::Problem& problem, const tune::Machine& machine, const Ranked& ranked) {
     std::cout << fmt::format("{} on {}\n", problem.key(), machine.name);
-    if (problem.op == "moe") std::cout << "routing: random, as many rows an expert on average\n";
+    if (!ranked.routing.empty())
+        std::cout << fmt::format("routing: {}{}\n", ranked.routing,
+                                 ranked.routing == "random" ? ", as many rows an expert on average" : "");
     if (const auto& kernel = ranked.kernel) {
         std::cout << fmt::format("kernel: {}, tiles of {} rows, {} rows of K and V at once{}\n",
                                  tune::name_of(kernel->name), kernel->tile.block_m, kernel->tile.block_n,
@@ -92,9 +100,25 @@ Ranked ranked_attention(const tune::Problem& problem, const tune::Machine& machi
     return ranked;
 }
 
+/// `routing`: as of tune::parse_routing, or @FILE with the rows of each expert.
+Ranked ranked_mixture(const tune::Problem& problem, const tune::Machine& machine,
+                      const std::string& routing) {
+    std::string text = routing.empty() ? "random" : routing;
+    const bool in_file = text.starts_with('@');
+    if (in_file) {
+        text = take(read_file(text.substr(1)));
+        std::erase_if(text, [](unsigned char c) { return std::isspace(c) != 0 || c == '[' || c == ']'; });
+    }
+    const tune::Routing rows = take(tune::parse_routing(problem, text));
+    const bool is_word = !in_file && text.find_first_of("0123456789") == std::string::npos;
+    return {.candidates = tune::rank_mixture(problem, machine, rows),
+            .routing = is_word ? text : "as measured"};
+}
+
 }  // namespace
 
-void explain(const std::string& spec, int ranks, const std::string& machine_name, bool json) {
+void explain(const std::string& spec, int ranks, const std::string& machine_name, const std::string& routing,
+             bool json) {
     tune::Problem problem = problem_of({.spec = spec, .ranks = ranks});
     const bool attention = problem.op == "attention";
     if (!attention && problem.op != "moe" && problem.products().empty())
@@ -103,8 +127,12 @@ void explain(const std::string& spec, int ranks, const std::string& machine_name
     const tune::Machine machine = machine_of(machine_name, problem);
     if (const std::string objection = tune::estimate_objection(problem, machine); !objection.empty())
         fail(Error{"tune: --explain: " + objection, {}, ErrorClass::usage});
-    const Ranked ranked = attention ? ranked_attention(problem, machine)
-                                    : Ranked{tune::rank_candidates(problem, machine), std::nullopt};
+    if (!routing.empty() && problem.op != "moe")
+        fail(Error{
+            fmt::format("tune: --routing: {} routes no rows to experts", problem.op), {}, ErrorClass::usage});
+    const Ranked ranked = attention             ? ranked_attention(problem, machine)
+                          : problem.op == "moe" ? ranked_mixture(problem, machine, routing)
+                                                : Ranked{tune::rank_candidates(problem, machine)};
     if (json) {
         print_json(problem, machine, ranked);
     } else {

@@ -194,6 +194,13 @@ def test_what_no_export_wrote_is_not_imported(text, wrong, syncopate, tmp_path):
         ([SPEC, "-o", "file"], 2, "--output does not belong to a search"),
         (["--list", "--ranks", "2"], 2, "--ranks does not belong to --list"),
         ([f"{SPEC},ranks=4", "--ranks", "8", "--explain"], 2, "SPEC is of 4 ranks, --ranks says 8"),
+        ([SPEC, "--explain", "--routing", "balanced"], 2, "--routing: matmul_reduce_scatter routes no rows"),
+        (["moe:T=8,E=8,topk=2,H=64,F=64", "--routing", "balanced"], 2, "give --explain"),
+        (
+            ["moe:T=8,E=8,topk=2,H=64,F=64", "--explain", "--routing", "1,2"],
+            2,
+            "rows of 2 experts, and there are E=8",
+        ),
         ([SPEC, "--explain", "--ranks", "65"], 2, "estimates are of at most 64 ranks"),
         ([f"{SPEC},M=32"], 2, "M is given twice"),
         ([f"{SPEC},M=32", "--explain"], 2, "M is given twice"),
@@ -255,3 +262,17 @@ def test_a_mixture_is_searched_once_where_nothing_is_stored_for_it(run, tmp_path
         outcome = run(*torchrun, file, SYNCOPATE_TUNE=mode, **environment)
         assert outcome.code == 0, outcome.out + outcome.err
         assert f"searched {searches} rows " in outcome.out
+
+
+def test_strategies_of_a_mixture_are_ranked_under_a_routing_that_was_measured(syncopate, tmp_path):
+    rows = tmp_path / "rows.json"
+    rows.write_text(json.dumps([8192, *[0] * 7]))
+    words = ("tune", "moe:T=2048,E=8,topk=2,H=512,F=512", "--ranks", 2, "--explain", "--json")
+    best = {}
+    for routing in ("random", "balanced", f"@{rows}"):
+        outcome = syncopate(*words, "--routing", routing)
+        assert outcome.code == 0, outcome.err
+        answer = json.loads(outcome.out)
+        assert answer["routing"] == ("as measured" if routing[0] == "@" else routing)
+        best[routing] = answer["strategies"][0]["us"]
+    assert best[f"@{rows}"] > 1.5 * best["balanced"], best

@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "syncopate/tune/candidates/mixture.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "syncopate/tune/play/mixture.hpp"
@@ -182,6 +187,45 @@ TEST(Mixture, OfManyRowsLargeTilesAreEstimatedToBeTheQuickest) {
     const std::string few = "moe:T=64,E=128,topk=8,H=2048,F=768,ranks=2";
     EXPECT_EQ(ranked(few).front().strategy, completed(few)) << "among equals what is chosen";
     EXPECT_EQ(estimate(*parse_problem(few), *find_machine("h200x2"), completed(few)).us, estimated(few).us);
+}
+
+TEST(Mixture, ARoutingIsAWordOrTheRowsOfEachExpert) {
+    const Problem problem = *parse_problem("moe:T=6,E=4,topk=2,H=64,F=64,ranks=2");
+    const auto rows = [&](const char* text) { return *parse_routing(problem, text); };
+    EXPECT_TRUE(rows("random").empty());
+    EXPECT_EQ(rows("balanced"), (Routing{6, 6, 6, 6}));
+    EXPECT_EQ(rows("skewed"), (Routing{12, 4, 4, 4}));
+    EXPECT_EQ(rows("0,24,0,0"), (Routing{0, 24, 0, 0}));
+    for (const auto& [text, why] : {std::pair{"1,2,3", "rows of 3 experts, and there are E=4"},
+                                    {"1,2,3,4,5", "rows of 5 experts"},
+                                    {"1,2,3,4", "10 rows, and 6 tokens of 2 ranks have 24"},
+                                    {"1,-2,3,22", "\"-2\": expected random, balanced"},
+                                    {"zipf", "\"zipf\": expected"},
+                                    {"1,,3,20", "\"\": expected"}}) {
+        const Result<Routing> none = parse_routing(problem, text);
+        ASSERT_FALSE(none.ok()) << text;
+        EXPECT_NE(none.error().message.find(why), std::string::npos) << none.error().message;
+    }
+    EXPECT_FALSE(parse_routing(*parse_problem("all_gather_matmul:M=64,N=64,K=64"), "balanced").ok());
+}
+
+TEST(Mixture, StrategiesAreRankedUnderARouting) {
+    const Problem problem = *parse_problem("moe:T=4096,E=32,topk=4,H=2048,F=1024,ranks=2");
+    const Machine machine = *find_machine("h200x2");
+    std::map<std::string, std::vector<Candidate>> by;
+    for (const char* word : {"random", "balanced", "skewed"})
+        by[word] = rank_mixture(problem, machine, *parse_routing(problem, word));
+    const std::vector<Candidate> usual = rank_candidates(problem, machine);
+    ASSERT_EQ(by["random"].size(), usual.size());
+    for (std::size_t i = 0; i < usual.size(); ++i)
+        EXPECT_EQ(by["random"][i].estimate.us, usual[i].estimate.us);
+    EXPECT_GT(by["skewed"].front().estimate.us, 1.2 * by["balanced"].front().estimate.us);
+    for (const auto& [word, ranked] : by) {
+        for (std::size_t i = 1; i < ranked.size(); ++i) {
+            if (!ranked[i].pruned.empty()) continue;
+            EXPECT_LE(ranked[i - 1].estimate.us, ranked[i].estimate.us) << word;
+        }
+    }
 }
 
 }  // namespace

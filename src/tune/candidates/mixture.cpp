@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -89,6 +90,18 @@ std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& 
     if (ops::mixture_gluon_objection(problem, of_gluon).empty())
         made.push_back({.kernel = ProductKernel::gluon, .tiles = {of_gluon}, .programs = programs});
     return made;
+}
+
+std::vector<Candidate> rank_mixture(const Problem& problem, const Machine& machine, const Routing& routing) {
+    std::vector<Candidate> ranked = rank_candidates(problem, machine);
+    for (Candidate& candidate : ranked) {
+        if (candidate.pruned.empty())
+            candidate.estimate = estimate_mixture(problem, machine, candidate.strategy, routing);
+    }
+    std::ranges::stable_sort(ranked, {}, [](const Candidate& candidate) {
+        return std::pair(!candidate.pruned.empty(), candidate.pruned.empty() ? candidate.estimate.us : 0.0);
+    });
+    return ranked;
 }
 
 TileConfig mixture_gluon_tile() {

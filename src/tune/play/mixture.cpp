@@ -1,11 +1,18 @@
 #include "syncopate/tune/play/mixture.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <span>
+#include <string>
+#include <system_error>
+#include <utility>
 
 #include "syncopate/at.hpp"
+#include "syncopate/names.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
 
 namespace syncopate::tune {
@@ -134,7 +141,56 @@ private:
     bool is_known_ = true;  ///< else they are averages
 };
 
+std::int64_t all_rows(const Problem& problem) {
+    return problem.extent("T") * problem.ranks * problem.extent("topk");
+}
+
+/// So many rows, as many for each of these experts.
+void share(std::span<std::int64_t> experts, std::int64_t rows) {
+    const auto count = static_cast<std::int64_t>(experts.size());
+    for (std::int64_t e = 0; e < count; ++e) experts[at(e)] = rows / count + (e < rows % count ? 1 : 0);
+}
+
 }  // namespace
+
+Result<Routing> parse_routing(const Problem& problem, std::string_view text) {
+    const auto refused = [](std::string message) {
+        return Error{"routing: " + std::move(message), {}, ErrorClass::usage};
+    };
+    if (problem.op != "moe") return refused(problem.op + " routes no rows");
+    if (text == "random") return Routing{};
+    const std::int64_t all = all_rows(problem);
+    Routing rows(at(problem.extent("E")), 0);
+    if (text == "balanced") {
+        share(rows, all);
+        return rows;
+    }
+    if (text == "skewed") {
+        const std::int64_t first = rows.size() == 1 ? all : all / 2;
+        rows.front() = first;
+        if (rows.size() > 1) share(std::span(rows).subspan(1), all - first);
+        return rows;
+    }
+    std::size_t expert = 0;
+    for (std::string_view rest = text; !rest.empty(); ++expert) {
+        const std::size_t comma = std::min(rest.find(','), rest.size());
+        std::int64_t value = -1;
+        const auto [end, error] = std::from_chars(rest.data(), rest.data() + comma, value);
+        if (error != std::errc() || end != rest.data() + comma || value < 0)
+            return refused(
+                fmt::format("\"{}\": expected random, balanced, skewed, or the rows of each expert",
+                            escaped(rest.substr(0, comma))));
+        if (expert < rows.size()) rows[expert] = value;
+        rest.remove_prefix(std::min(comma + 1, rest.size()));
+    }
+    if (expert != rows.size())
+        return refused(fmt::format("rows of {} experts, and there are E={}", expert, rows.size()));
+    const std::int64_t sum = std::reduce(rows.begin(), rows.end());
+    if (sum != all)
+        return refused(fmt::format("{} rows, and {} tokens of {} ranks have {}", sum, problem.extent("T"),
+                                   problem.ranks, all));
+    return rows;
+}
 
 Estimate estimate_mixture(const Problem& problem, const Machine& machine, const Strategy& strategy,
                           const Routing& routing) {

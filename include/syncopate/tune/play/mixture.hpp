@@ -9,8 +9,10 @@
 // Tensor parallel: tokens to all ranks, all experts' rows by a share of the columns, and parts of sums back.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
+#include "syncopate/result.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/ops.hpp"
 #include "syncopate/tune/play/estimate.hpp"
@@ -19,6 +21,11 @@ namespace syncopate::tune {
 
 /// By expert, rows that all ranks send it, as many of each rank's. Empty: a random one, by its averages.
 using Routing = std::vector<std::int64_t>;
+
+/// A routing as it is written: "random" (empty), "balanced" (as many rows an expert), "skewed" (half of all rows to one expert, the
+/// others as many each), or what was measured: rows of each expert, "12,0,7,…", all T x topk x ranks of them. Fails (usage) for
+/// other text, another number of experts, and other sums.
+[[nodiscard]] Result<Routing> parse_routing(const Problem& problem, std::string_view text);
 
 /// Of a complete strategy, in µs. A routing of another number of experts than the problem's is not looked at.
 [[nodiscard]] Estimate estimate_mixture(const Problem& problem, const Machine& machine,
