@@ -29,6 +29,13 @@ def test_routings_bounds_and_parts_are_exact_on(ranks, calls, run):
     assert f"{ranks} ranks: exact" in outcome.out
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5] if SWEEP else [2])
+def test_edges_of_routings_bounds_ids_and_dtypes_are_exact_or_refused_by_name_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_moe_cases.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert f"{ranks} ranks: exact at the edges" in outcome.out
+
+
 @pytest.mark.parametrize(("ranks", "calls"), [(1, 2), (2, 3), (3, 2), (5, 1), (8, 1)] if SWEEP else [(2, 1)])
 def test_tensor_parallel_experts_are_exact_on(ranks, calls, run):
     outcome = run(sys.executable, HERE / "host_moe_tensor.py", ranks, calls)

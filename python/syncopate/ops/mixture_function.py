@@ -224,7 +224,7 @@ def dispatch(
         )
     extents = (x.shape[0], experts, topk_ids.shape[1], x.shape[1])
     operator = kept(extents, x.dtype, members, bound=bound, over=over, part="dispatch", weighted=False)
-    return cache.run(operator.dispatch, x, topk_ids)
+    return cache.run(operator.dispatch, x.contiguous(), topk_ids.contiguous())
 
 
 def combine(rows: torch.Tensor, topk_weights: torch.Tensor | None, handle: Handle) -> torch.Tensor:
@@ -239,6 +239,13 @@ def combine(rows: torch.Tensor, topk_weights: torch.Tensor | None, handle: Handl
         extents, rows.dtype, of.group, bound=of.bound, over=of.over, part="combine", weighted=topk_weights is not None,
         tiling=of.tiling,
     )  # fmt: skip
+    routed = None if topk_weights is None else topk_weights.contiguous()
     return cache.run(
-        operator.combine, rows, handle.ids, topk_weights, handle.position, handle.all_counts, handle.origin
+        operator.combine,
+        rows.contiguous(),
+        handle.ids,
+        routed,
+        handle.position,
+        handle.all_counts,
+        handle.origin,
     )
