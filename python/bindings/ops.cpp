@@ -1,6 +1,7 @@
 // The library's operators.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
@@ -14,6 +15,7 @@
 #include "gil.hpp"
 #include "problem.hpp"
 #include "syncopate/emit/artifact.hpp"
+#include "syncopate/emit/made_table.hpp"
 #include "syncopate/fuse/model/json.hpp"
 #include "syncopate/ops/gluon_box.hpp"
 #include "syncopate/ops/mixture.hpp"
@@ -170,6 +172,27 @@ void bind_ops(nb::module_& module) {
         "causal"_a = false, "exchanges"_a = false, "whole"_a = false, "together"_a = 0, "groups"_a = false);
     made.def("gluon_box", gluon_box, "block_m"_a, "block_n"_a, "block_k"_a, "m"_a, "item"_a, "cut"_a);
     made.def("rows_for", plan::rows_for, "bound"_a, "runs"_a, "align"_a);
+    made.def(
+        "lay_groups",
+        [](const std::vector<std::int64_t>& counts, std::int64_t run, std::int64_t align,
+           std::int64_t bound) {
+            std::vector<std::pair<std::int64_t, std::int64_t>> places;
+            for (const plan::Interval& place :
+                 plan::lay_groups(counts, {.run = run, .align = align, .bound = bound}))
+                places.emplace_back(place.begin, place.end);
+            return places;
+        },
+        "counts"_a, "run"_a, "align"_a, "bound"_a);
+    made.def(
+        "made_table_objection",
+        [](const std::vector<std::int32_t>& words,
+           const std::vector<std::pair<std::int64_t, std::int64_t>>& groups, std::int64_t first,
+           std::int64_t tile, std::int64_t columns) {
+            emit::MadeStage of{.first = first, .tile = tile, .columns = columns};
+            for (const auto& [begin, end] : groups) of.groups.push_back({begin, end});
+            return emit::made_table_objection(words, of);
+        },
+        "words"_a, "groups"_a, "first"_a, "tile"_a, "columns"_a);
     made.def("mixture_block", ops::mixture_block, "tokens"_a, "programs"_a);
     made.attr("SCALED") = ops::kScaled;
 }

@@ -4,11 +4,12 @@ host_moe_cases.py RANKS
 """
 
 import sys
+from functools import partial
 
 import torch
-from host_moe import F, H, K, T, TILING, Layer, routings, told_by
+from host_moe import TILING, F, H, K, Layer, T, routings, told_by
 from host_script import expect, on_ranks
-from syncopate import ops
+from syncopate import _syncopate, ops
 from syncopate.group import of_folder
 from syncopate.ops import Moe
 
@@ -99,7 +100,7 @@ def check_dtypes(rank, size, group):
         narrow = ops.moe(x, ids[rank], weights.to(dtype), w1, w2, group, "relu")
         expect(wide.dtype == dtype and torch.equal(wide, narrow), f"{dtype}: weights of its own differ")
         other = torch.float16 if dtype == torch.bfloat16 else torch.bfloat16
-        heard = told_by(lambda: ops.moe(x, ids[rank], weights.to(other), w1, w2, group, "relu"))
+        heard = told_by(partial(ops.moe, x, ids[rank], weights.to(other), w1, w2, group, "relu"))
         expect("topk_weights: expected dtype" in heard, heard)
 
 
@@ -128,6 +129,68 @@ def check_parts(rank, size, group):
     expect("topk_ids: expected dtype" in heard, heard)
 
 
+def check_tables(rank, size, group):
+    """The tables that each call makes on its device do every row of every column once, and no more; those that were changed by one
+    are found."""
+    own, at = 2, _syncopate.layout
+    layer = Layer(size, own * size, 83)
+    x, weights, w1, w2 = layer.of(rank)
+    found = 0
+    for bound in (None, 4):
+        shape = (T, layer.experts, K, H, F, torch.float32)
+        op = Moe(*shape, group, activation="relu", tiling=TILING, bound=bound, over="drop")
+        stages = {name: index for index, name in enumerate(op._names)}
+        for ids in routings(size, layer.experts, 9).values():
+            op.run(x, ids[rank], weights, w1, w2)
+            counts = op.heap["counts"].tolist()
+            _syncopate.all_gather(
+                group.rendezvous, "read", ""
+            )  # the next call of another rank writes its own there
+            sent, runs = [], []
+            for peer in range(size):
+                of_peer = [counts[s][e] for e in range(peer * own, peer * own + own) for s in range(size)]
+                places = _syncopate.ops.lay_groups(of_peer, size, TILING.block_m, op.bound)
+                sent += [places[e * size + rank] for e in range(own)]
+                if peer == rank:
+                    runs = [(places[e * size][0], places[e * size + size - 1][1]) for e in range(own)]
+            begins = torch.tensor([0, *counts[rank][:-1]]).cumsum(0).tolist()
+            going = [(b, b + end - begin) for b, (begin, end) in zip(begins, sent, strict=False)]
+            for name, groups, first, columns in (
+                ("moe_dispatch", going, 0, 1),
+                ("moe_up", runs, rank * own, -(-F // 16)),
+                ("moe_down", runs, rank * own, -(-H // 16)),
+            ):
+                words = op.prepared.op.table_tensor_of(stages[name]).tolist()
+                held = (groups, first, TILING.block_m, columns)
+                objection = _syncopate.ops.made_table_objection(words, *held)
+                expect(not objection, f"{name}: {objection}")
+                slots = words[at.NUM_SLOTS]
+                places = [at.NUM_SLOTS]
+                for slot in range(slots):
+                    record = at.FIRST_SLOT + at.SLOT_WORDS * slot
+                    places += [
+                        record + field
+                        for field in (at.SLOT_TILE, at.SLOT_GROUP, at.SLOT_ROWS, at.SLOT_WAITS, at.SLOT_MAKES)
+                    ]
+                for place in places:
+                    for change in (-1, 1):
+                        wrong = list(words)
+                        wrong[place] += change
+                        if not _syncopate.ops.made_table_objection(wrong, *held):
+                            raise RuntimeError(f"{name}: word {place} changed by {change} is not found")
+                        found += 1
+                twice = list(words)
+                begin, end = at.FIRST_SLOT, at.FIRST_SLOT + at.SLOT_WORDS
+                if slots > 1:  # one slot's work is done twice, another one's not at all
+                    twice[end : end + at.SLOT_WORDS] = words[begin:end]
+                    expect(
+                        bool(_syncopate.ops.made_table_objection(twice, *held)),
+                        f"{name}: a slot twice is not found",
+                    )
+        op.close()
+    expect(found > 300, f"{found} tables were changed")
+
+
 def check_empty(rank, size, group):
     """No tokens on any rank."""
     layer = Layer(size, 2 * size, 82)
@@ -150,6 +213,7 @@ def work(place):
         check_ids,
         check_dtypes,
         check_parts,
+        check_tables,
         check_empty,
     ):
         check(place.rank, place.size, group)
