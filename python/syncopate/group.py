@@ -56,6 +56,12 @@ class Group:
         self.device = device_name(self.device) or default_device()
         require_device(self.device)
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a Group, and an operator or fused kernel of one, is of this process and its peers: it cannot be pickled, nor copied "
+            "with what holds it; make another one"
+        )
+
     @functools.cached_property
     def nodes(self) -> int:
         """On how many hosts its ranks are, alike on each. Collective the first time, where they may be on several. Raises

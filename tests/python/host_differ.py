@@ -222,6 +222,24 @@ def check_rows_that_differ(calls: Calls) -> None:
     differ(lambda: sy.ops.attention(q, *kv), lambda: sy.ops.attention(*short), "say `length`")
 
 
+def check_a_call_left_out(calls: Calls) -> None:
+    """All calls behind it fit, and take the data of others: the last one finds nobody, and all are told of it."""
+    rank = dist.get_rank()
+    made = sy.ops.AllToAllMatmul(len(calls.tall), N, K, torch.float32)
+
+    def some() -> None:
+        for turn in range(3):
+            if (rank, turn) != (1, 1):
+                made(calls.tall, calls.w)
+        made.close()
+
+    heard = said_by(some)
+    expect("that is call 3 of rank 0, and rank 1 has made 2" in heard, heard or "no error")
+    if rank != 1:
+        made.close()
+    calls.object()
+
+
 def check_a_bias_on_one_rank(calls: Calls) -> None:
     """An object that takes none refuses it on that rank, which then goes on to something else; one that takes it is another op."""
 

@@ -240,7 +240,7 @@ def check_functions(group: str, size: int) -> None:
             expect(not call(*given).requires_grad, "none is asked for")
         expect(not call(*(t.detach() for t in given)).requires_grad, "no operand asks for one")
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            expect(call(*given).dtype == torch.float32, "of the operands' dtype, recorded or not")
+            expect(call(*given).dtype == torch.bfloat16, "of autocast's dtype, recorded or not")
     expect_no_gradients(size)
 
 

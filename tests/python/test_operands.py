@@ -1,5 +1,8 @@
 """Operands and options that make no sense are named, before a group is asked for anything."""
 
+import copy
+import pickle
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -284,6 +287,19 @@ def test_a_group_of_another_kind_is_named(given, tmp_path):
             group.of_process_group(given)
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("taken", [copy.deepcopy, pickle.dumps])
+def test_a_module_that_holds_an_operator_says_why_it_is_not_copied(taken, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    module = torch.nn.Linear(4, 4)
+    alone = group.alone("host")
+    for held in (alone, sy.ops.Attention(1, 2, 2, 32, 16, torch.float16, alone)):
+        module.operator = held
+        with pytest.raises(
+            TypeError, match="an operator or fused kernel of one, is of this process and its peers"
+        ):
+            taken(module)
 
 
 def test_an_error_of_a_rank_has_its_traceback_as_its_cause():

@@ -152,7 +152,8 @@ TEST(RanksWhoseCallsDiffer, AreNamedWhereOneClosesWhatTheOthersCall) {
         const Result<Op> op = make(*heap, "op", 8);
         RANK_CHECK(op && call(**op), "calls that agree");
         const Status differs = rank == 0 ? (*op)->destroy() : call(**op);
-        RANK_CHECK(says(differs, {"rank 0: close of op 'op'; A int32[16, 4]; rank 1 calls op 'op'"}),
+        RANK_CHECK(says(differs, {"rank 0: close of op 'op'; A int32[16, 4]; rank 1 calls op 'op'",
+                                  "that is call 2 of rank 1, and rank 0 has made 1"}),
                    told(differs));
         if (rank == 1) RANK_CHECK((*op)->destroy(), "it closes it, too");
         RANK_CHECK((*heap)->bytes_allocated() == 0, "memory left");

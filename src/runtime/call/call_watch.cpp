@@ -30,6 +30,7 @@ constexpr int kTicksOfAskedCalls = 100;
 constexpr int kTicksToLookForEnded = 10;
 constexpr std::chrono::microseconds kMoment{100};
 constexpr std::string_view kCalls = " calls ";
+constexpr std::string_view kClose = "close of ";
 constexpr const char* kDiffer = "the ranks' calls differ: ";
 
 }  // namespace
@@ -155,6 +156,23 @@ std::string CallWatch::doing(int rank) const {
     return text.empty() ? " has called neither" : text;
 }
 
+std::string CallWatch::left_out(std::string_view what, int closing) {
+    const std::lock_guard lock(mutex_);
+    for (const WatchedOp* op : ops_) {
+        const CallBoard& board = op->board;
+        if (op->what != what || board.ended_by() != 0) continue;
+        for (int rank = 0; rank < board.size(); ++rank) {
+            if (is_ahead(board.called(rank), board.called(closing)))
+                return fmt::format(
+                    "; that is call {} of rank {}, and rank {} has made {}: where it left one out, those "
+                    "behind it took another "
+                    "call's data",
+                    board.called(rank), rank, closing, board.called(closing));
+        }
+    }
+    return "";
+}
+
 void CallWatch::declare(const std::string& text, const std::function<bool(const CallBoard&)>& is_apart) {
     const std::uint32_t event = told_ + 1;
     if (!events_.claim(event)) return;
@@ -264,6 +282,11 @@ Status CallWatch::look(const Came& came, bool labels_differ, bool failed) {
         different.insert(label ? *label : call.starts_with(kCalls) ? call.substr(kCalls.size()) : call);
         in_calls = in_calls || (!label && !call.empty());
         all_known = all_known && (label || !calls[rank].empty());
+    }
+    for (std::size_t rank = 0; in_calls && rank < calls.size(); ++rank) {
+        const std::optional<std::string> label = came(static_cast<int>(rank));
+        if (label && label->starts_with(kClose))
+            text += left_out(label->substr(kClose.size()), static_cast<int>(rank));
     }
     if (in_calls && all_known && different.size() == 1)
         text += "; of one name, but ranks that set it up now do so by another function or object";

@@ -89,6 +89,8 @@ private:
     [[nodiscard]] bool is_ahead_of_this(int rank) const;
     /// "calls op 'a' (…)": ops of which the rank is ahead of some other one.
     [[nodiscard]] std::string doing(int rank) const;
+    /// Of an op that a rank comes to close, where another rank is in a call that it has not made: how many it has made.
+    [[nodiscard]] std::string left_out(std::string_view what, int closing);
     /// Makes it the next event, if no other rank has, which ends the ops whose calls `is_apart` says to differ.
     void declare(const std::string& text, const std::function<bool(const CallBoard&)>& is_apart);
 
