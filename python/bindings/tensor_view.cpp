@@ -85,6 +85,15 @@ bool is_of(plan::DType dtype, DLDataType given) {
     return false;
 }
 
+/// Whether its values are the negatives of what its memory holds: torch negates lazily what it takes of a conjugate.
+bool is_negated(PyObject* tensor) {
+    static PyObject* const name = PyUnicode_InternFromString("is_neg");
+    PyObject* const answer = PyObject_VectorcallMethod(name, &tensor, 1, nullptr);
+    if (answer == nullptr) nb::raise_python_error();
+    Py_DECREF(answer);  // there is one of each
+    return answer == Py_True;
+}
+
 }  // namespace
 
 void CallTensors::set_types(nb::handle type, nb::handle parameter) {
@@ -104,27 +113,14 @@ bool PlainTensor::read(PyObject* object) {
     return (Py_TYPE(object) == tensor_type || Py_TYPE(object) == parameter_type) && read_any(object);
 }
 
-/// Whether its memory holds the negation of its values, which DLPack has no word for.
-static bool is_negated(PyObject* tensor) {
-    static PyObject* const name = PyUnicode_InternFromString("is_neg");
-    PyObject* const self[] = {tensor};
-    PyObject* const answer =
-        PyObject_VectorcallMethod(name, self, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-    if (answer == nullptr) {
-        PyErr_Clear();
-        return true;
-    }
-    Py_DECREF(answer);  // one of two constants
-    return answer != Py_False;
-}
-
 bool PlainTensor::read_any(PyObject* object) {
     DLTensor view{};
-    if (exchange == nullptr || !PyObject_TypeCheck(object, tensor_type) || is_negated(object)) return false;
+    if (exchange == nullptr || !PyObject_TypeCheck(object, tensor_type)) return false;
     if (exchange->tensor_from_object(object, &view) != 0) {
         PyErr_Clear();
         return false;
     }
+    if (is_negated(object)) return false;
     const auto axes = static_cast<std::size_t>(view.ndim);
     address = reinterpret_cast<std::uint64_t>(view.data) + view.byte_offset;
     shape = {view.shape, axes};

@@ -57,10 +57,8 @@ class Group:
         require_device(self.device)
 
     def __reduce__(self) -> Any:
-        raise TypeError(
-            "a Group, and an operator or fused kernel of one, is of this process and its peers: it cannot be pickled, nor copied "
-            "with what holds it; make another one"
-        )
+        why = "an operator or fused kernel of one, is of this process and its peers: it is not pickled or copied"
+        raise TypeError(f"a Group, and {why}; make another one")
 
     @functools.cached_property
     def nodes(self) -> int:
@@ -200,7 +198,7 @@ def alive() -> list[Group]:
 
 def known(process_group: Any) -> list[Group]:
     """The groups made of a process group so far."""
-    return list(_groups.get(process_group, {}).values())
+    return list(_groups.get(_require_process_group(process_group), {}).values())
 
 
 def sums_in_two_shots(process_group: Any) -> bool:
@@ -249,12 +247,17 @@ def the_process_group(process_group: Any) -> Any:
         raise RuntimeError(
             "torch.distributed is not initialised: call init_process_group, or pass a syncopate Group"
         )
-    process_group = process_group or dist.group.WORLD
-    if not isinstance(process_group, dist.ProcessGroup):
+    return _require_process_group(process_group or dist.group.WORLD)
+
+
+def _require_process_group(given: Any) -> Any:
+    import torch.distributed as dist
+
+    if not isinstance(given, dist.ProcessGroup):
         raise TypeError(
-            f"group: expected a syncopate Group or a torch process group, got {type(process_group).__name__}: {process_group!r}"
+            f"group: expected a syncopate Group or a torch process group, got {type(given).__name__}: {given!r}"
         )
-    return process_group
+    return given
 
 
 def rank_and_size(group: Any) -> tuple[int, int]:

@@ -111,7 +111,15 @@ def check_messages(size: int) -> None:
     refused(lambda: ops.all_gather_matmul(x, w, scales=()), ValueError, "scales: expected two tensors")
     refused(lambda: ops.all_gather_matmul(x, w, bias=data(1, 1, N, seed=1)), ValueError, "bias: expected [N]")
     refused(lambda: ops.all_gather_matmul(x, w, bias=data(N + 1, seed=1)), ValueError, "bias")
+    refused(
+        lambda: ops.all_gather_matmul(torch._neg_view(x), w), ValueError, "x: it is another tensor's negation"
+    )
+    refused(lambda: ops.all_gather_matmul(x, w, out=torch._neg_view(y)), ValueError, "out: it is another")
     expect(torch.equal(ops.all_gather_matmul(x, w), y), "the call after")
+    made = ops.AllGatherMatmul(8 * size, N, K, torch.float32)
+    made(x, w)
+    refused(lambda: made(x, torch._neg_view(w)), ValueError, "w: it is another tensor's negation")
+    expect(torch.equal(made(x, w), y), "the object's call after")
 
 
 def check_gradients(size: int) -> None:

@@ -16,6 +16,11 @@ X, W, Q = torch.zeros(8, 16), torch.zeros(16, 24), torch.zeros(1, 2, 8, 16)
 MESH, A = sy.Mesh(gpu=2), sy.Tensor("A", (8, 8))
 
 
+def within(**options):
+    with sy.context_parallel(**options):
+        pass
+
+
 def fake_of(tensor):
     from torch._subclasses import FakeTensorMode
 
@@ -209,6 +214,24 @@ def fake_of(tensor):
                 ("B", TypeError, "a whole number, got True", lambda: sy.ops.Attention(True, 2, 2, 32, 16)),
                 ("S", TypeError, "a whole number, got 32.0", lambda: sy.ops.Attention(1, 2, 2, 32.0, 16)),
                 ("D", ValueError, "at least 1, got 0", lambda: sy.ops.Attention(1, 2, 2, 32, 0)),
+                ("experts", TypeError, "a whole number, got '3'", lambda: sy.ops.dispatch(X, X, "3")),
+                (
+                    "handle",
+                    TypeError,
+                    "what sy.ops.dispatch gave, got NoneType",
+                    lambda: sy.ops.combine(X, None, None),
+                ),
+                ("cu_seqlens", TypeError, "integers, got 0.5", lambda: within(cu_seqlens=[0, 0.5, 8])),
+                ("window", ValueError, "at least 0, got -1", lambda: within(window=-1)),
+                ("window", TypeError, "a whole number, got nan", lambda: within(window=float("nan"))),
+                ("length", TypeError, "a whole number, got 1.5", lambda: within(length=1.5)),
+                ("values", TypeError, "integers, got 1.5", lambda: arguments.elements_of([0, 1.5])),
+                (
+                    "group",
+                    TypeError,
+                    "a syncopate Group or a torch process group, got int: 3",
+                    lambda: sy.close(3),
+                ),
                 ("deadline", ValueError, "seconds, from 0 on, got 1e+300", lambda: sy.set_deadline(1e300)),
             )
         ),

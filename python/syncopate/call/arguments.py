@@ -73,11 +73,17 @@ def shape_and_strides(value: Any) -> tuple[list[int], list[int]]:
     return ([int(n) for n in shape], [int(n) for n in strides]) if shape else ([1], [1])
 
 
-def elements_of(values: Any) -> list[int]:
-    """The elements of an integer tensor, or of a sequence, in row-major order."""
+def elements_of(values: Any, what: str = "values") -> list[int]:
+    """The elements of an integer tensor, or of a sequence, in row-major order. Raises TypeError, naming what it is of, where one is no
+    integer."""
     if is_tensor(values):
         values = base_of(values).reshape(-1).tolist()
-    return [int(value) for value in values]
+    given = list(values)
+    made = [int(value) for value in given]
+    for value, whole in zip(given, made, strict=True):
+        if value != whole:
+            raise TypeError(f"{what}: expected integers, got {value!r}")
+    return made
 
 
 def scalar(value: Any) -> Any:

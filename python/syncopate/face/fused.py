@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from .. import _syncopate
+from ..call import places
 from ..call.arguments import (
     LAUNCH_OPTIONS,
     base_of,
@@ -186,6 +187,9 @@ class FusedKernel:
             if executable is None:
                 executable = self._executables[prepared] = self._executable(prepared, items)
             if not executable.run(_tensors_in(items)):
+                for name, value in ((name, value) for given in items for name, value in given.items()):
+                    if is_tensor(value):
+                        places.require_memory(name, base_of(value))
                 raise RuntimeError(
                     f"{self._texts['cuda'][0].name}: its compiled kernels do not take these tensors"
                 )

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from ..call import cache
+from ..call.arguments import require_whole
 from ..call.autocast import cast_operands, is_any_enabled
 from ..call.places import require_tensors
 from ..group import Group
@@ -216,6 +217,7 @@ def dispatch(
     handle that says where (Handle.begins, Handle.counts), for `combine`. What lies between two experts' rows, as each begins at
     a multiple of a tile's, is undefined, and not read. Arguments and errors as of `moe`."""
     require_tensors(x=x, topk_ids=topk_ids)
+    require_whole("experts", experts)
     refuse_gradients("sy.ops.dispatch", "sy.ops.moe", ["x"], [x])
     members = members_of(group, "cuda" if x.is_cuda else "host")
     if x.dim() != 2 or topk_ids.dim() != 2:
@@ -231,6 +233,8 @@ def combine(rows: torch.Tensor, topk_weights: torch.Tensor | None, handle: Handl
     """y [T, H]: rows [., H] as `dispatch` left them, back at the ranks of their tokens, which add each token's in the order of its
     topk in fp32, by topk_weights [T, topk]; None: as they are. Collective."""
     require_tensors(rows=rows)
+    if not isinstance(handle, Handle):
+        raise TypeError(f"handle: expected what sy.ops.dispatch gave, got {type(handle).__name__}")
     weights = [] if topk_weights is None else [topk_weights]
     refuse_gradients("sy.ops.combine", "sy.ops.moe", ["rows", "topk_weights"], [rows, *weights])
     of = handle.operator

@@ -10,6 +10,7 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from ..call.places import require_memory
 from ..group import Group
 from ..kernels import gluon_moe_call
 from ..kernels import moe as kernels
@@ -231,6 +232,7 @@ class Stages:
         self, operands: Mapping[str, tuple[torch.Tensor, tuple[int, ...], Sequence[torch.dtype]]]
     ) -> None:
         for name, (tensor, shape, dtypes) in operands.items():
+            require_memory(name, tensor)
             if tuple(tensor.shape) != shape:
                 raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
             if tensor.dtype not in dtypes:

@@ -27,6 +27,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.nn import functional
 
+from ..call.arguments import elements_of, require_whole
 from ..face.rows import require_sharding
 from ..group import the_process_group
 from . import report
@@ -51,10 +52,18 @@ def context_parallel(
     it, in all threads. What an object or a closure holds of it, and torch.ops.aten, are left. `group`: a mesh of one axis, or a process group, whose ranks hold the rows; default: the world. DTensors say it themselves. `sharding`,
     `cu_seqlens`, `kind` and `length`: as of sy.ops.attention; `window` likewise, which torch's function has no word for."""
     members = group.get_group() if isinstance(group, DeviceMesh) else group
-    listed = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else cu_seqlens
+    if members is not None:
+        members = the_process_group(members)
+    from ..ops.attention_rules import KINDS  # and Triton, which looks then at whether it is to interpret
+
+    if kind not in ("auto", *KINDS):
+        raise ValueError(f"there is no kind {kind!r}: one of auto, {', '.join(KINDS)}")
+    require_whole("window", window, least=0)
+    if length is not None:
+        require_whole("length", length, least=1)
     options = {
         "sharding": require_sharding(sharding),
-        "cu_seqlens": None if listed is None else [int(at) for at in listed],
+        "cu_seqlens": None if cu_seqlens is None else elements_of(cu_seqlens, "cu_seqlens"),
         "kind": kind,
         "window": window,
         "length": length,
