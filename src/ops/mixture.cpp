@@ -1,6 +1,8 @@
 #include "ops/mixture.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -13,6 +15,12 @@ namespace {
 
 constexpr std::int64_t kTokens = 16;     // of a tile of tokens, at most
 constexpr std::int32_t kPrograms = 132;  // of a grid, where neither strategy nor problem says a number
+
+// Of a strategy, which may come from a file.
+constexpr std::int32_t kFewestRows = 16;  // of a tensor core's product
+constexpr std::int32_t kMostRows = 256;   // and columns: more accumulators than a block has registers for
+constexpr std::int32_t kMostStages = 8;
+constexpr std::int32_t kMostPrograms = 1 << 16;
 
 constexpr std::int64_t kSharedBytes = 227 << 10;  // of a multiprocessor
 constexpr std::int64_t kBarrierBytes = 2 << 10;   // of a program, beside what it loads
@@ -58,6 +66,32 @@ std::string dtype_objection(const Problem& problem, const MixtureSizes& of) {
             "moe: F={}{} is no multiple of {}, so that a block of scales of w1 has columns of both "
             "of its halves: use scales=row",
             of.inner, of.is_tensor_parallel ? " of a rank" : "", kScaled);
+    return {};
+}
+
+std::string tile_objection(const TileConfig& tile) {
+    if (tile.split_k > 1 || tile.num_wide >= 0) return "its tiles have one shape, and a whole reduction";
+    for (const std::int32_t extent : {tile.block_m, tile.block_n, tile.block_k}) {
+        if (extent < kFewestRows || extent > kMostRows ||
+            !std::has_single_bit(static_cast<std::uint32_t>(extent)))
+            return fmt::format("its tiles have powers of two of rows and columns, {} to {}, not {}",
+                               kFewestRows, kMostRows, extent);
+    }
+    if (tile.stages < 1 || tile.stages > kMostStages)
+        return fmt::format("its tiles have 1 to {} stages, not {}", kMostStages, tile.stages);
+    return {};
+}
+
+/// What `up` makes of a tile has one scale a row, and a block of K is of one scale.
+std::string scaled_objection(const TileConfig& tile) {
+    if (tile.block_n != kScaled)
+        return fmt::format("tiles of fp8e4m3 take block_n={}, the columns that share a scale, got block_n={}",
+                           kScaled, tile.block_n);
+    if (kScaled % tile.block_k != 0)
+        return fmt::format(
+            "tiles of fp8e4m3 take a block_k that divides {}, the elements along K that share a scale, got "
+            "block_k={}",
+            kScaled, tile.block_k);
     return {};
 }
 
@@ -120,6 +154,35 @@ std::string mixture_objection(const Problem& problem) {
     if (of.ranks * of.tokens * of.topk > std::int64_t{1} << (of.is_tensor_parallel ? 29 : 30))
         return fmt::format("moe: {} x {} x {} rows are more than tables can number", of.ranks, of.tokens,
                            of.topk);
+    return {};
+}
+
+std::string mixture_strategy_objection(const Problem& problem, const Strategy& strategy) {
+    Strategy rest = strategy;
+    rest.tiles.clear();
+    rest.programs.reset();
+    rest.kernel = ProductKernel::plain;
+    if (rest != Strategy{})
+        return fmt::format("it has a tile and programs, and nothing else: not {}", name_of(rest));
+    if (strategy.tiles.size() > 1)
+        return fmt::format("moe takes one tile, of both products, not {}", strategy.tiles.size());
+    const MixtureSizes of(problem, strategy);
+    if (of.programs < 1 || of.programs > kMostPrograms)
+        return fmt::format("it has 1 to {} programs, not {}", kMostPrograms, of.programs);
+    if (std::string why = tile_objection(of.tile); !why.empty()) return why;
+    if (problem.scales != Scales::none) {
+        if (std::string why = scaled_objection(of.tile); !why.empty()) return why;
+    }
+    // A slot's tile is its first row times the tiles across, plus one of these: of 32 bits.
+    const std::int64_t across = std::max(MixtureSizes::blocks(of.inner, of.tile.block_n),
+                                         MixtureSizes::blocks(of.hidden, of.tile.block_n));
+    if (of.rows() > std::numeric_limits<std::int32_t>::max() / across)
+        return fmt::format("{} rows of {} tiles are more than tables can number: give tiles more columns",
+                           of.rows(), across);
+    if (strategy.kernel == ProductKernel::gluon) {
+        if (std::string why = mixture_gluon_objection(problem, of.tile); !why.empty())
+            return "kernel \"gluon\": " + why;
+    }
     return {};
 }
 

@@ -156,31 +156,10 @@ private:
     std::int32_t origin_ = -1;
 };
 
-/// What `up` makes of a tile has one scale a row, and a block of K is of one scale.
-Status check_scaled(const TileConfig& tile) {
-    if (tile.block_n != kScaled)
-        return usage(fmt::format(
-            "moe: tiles of fp8e4m3 take block_n={}, the columns that share a scale, got block_n={}", kScaled,
-            tile.block_n));
-    if (tile.block_k < 1 || kScaled % tile.block_k != 0)
-        return usage(fmt::format(
-            "moe: tiles of fp8e4m3 take a block_k that divides {}, the elements along K that share "
-            "a scale, got block_k={}",
-            kScaled, tile.block_k));
-    return Done{};
-}
-
 Status check_strategy(const Problem& problem, const Strategy& strategy) {
-    if (std::string why = mixture_objection(problem); !why.empty()) return usage(std::move(why));
-    if (problem.scales != Scales::none) {
-        if (Status status = check_scaled(MixtureSizes(problem, strategy).tile); !status) return status;
-    }
-    if (strategy.kernel == ProductKernel::gluon) {
-        if (std::string why = mixture_gluon_objection(problem, MixtureSizes(problem, strategy).tile);
-            !why.empty())
-            return usage("moe: kernel \"gluon\": " + why);
-    }
-    return Done{};
+    std::string why = mixture_objection(problem);
+    if (why.empty()) why = mixture_strategy_objection(problem, strategy);
+    return why.empty() ? Status(Done{}) : usage(why.starts_with("moe") ? why : "moe: " + why);
 }
 
 std::unique_ptr<Mixture> mixture(const Problem& problem, const Strategy& strategy) {

@@ -26,13 +26,17 @@ using testing::Written;
 
 constexpr std::int64_t kTokens = 5, kTopk = 2, kHidden = 8, kInner = 6, kExperts = 4;
 
+ops::Strategy one_tile() {
+    return {.tiles = {{.block_m = 16, .block_n = 16, .block_k = 16, .stages = 1}}, .programs = 4};
+}
+
 Bundle mixture(const std::string& more = "", int ranks = 2) {
     Bundle made{.name = "a mixture", .made_by = "a test", .arch = std::string(kHost)};
     made.op.emplace();
     made.op->problem = *ops::parse_problem("moe:T=5,E=4,topk=2,H=8,F=6" + more +
                                            ",dtype=fp32,sms=4,ranks=" + std::to_string(ranks));
     made.op->activation = "relu";
-    made.op->buckets.push_back({.rows = kTokens, .strategy = testing::small_tiles()});
+    made.op->buckets.push_back({.rows = kTokens, .strategy = one_tile()});
     made.file = "op.sybundle";
     return made;
 }
@@ -191,7 +195,7 @@ TEST(BundleMixture, SaysOnAllRanksThatAnIdNamesNoExpert) {
 
 TEST(BundleMixture, IsOfTheTokensOfItsBucketsAlone) {
     Bundle made = mixture();
-    made.op->buckets.insert(made.op->buckets.begin(), {.rows = 2, .strategy = testing::small_tiles()});
+    made.op->buckets.insert(made.op->buckets.begin(), {.rows = 2, .strategy = one_tile()});
     EXPECT_TRUE(plan_rows(made, 2));
     for (const std::int64_t rows : {1, 3, 6, 0}) {
         const Result<Planned> none = plan_rows(made, rows);
@@ -200,6 +204,22 @@ TEST(BundleMixture, IsOfTheTokensOfItsBucketsAlone) {
                   std::string::npos)
             << none.error().message;
     }
+}
+
+TEST(BundleMixture, OfTilesThatNoTableCanHoldIsRefused) {
+    for (const std::int32_t extent : {1, 8, 48, 512, 1 << 26, std::numeric_limits<std::int32_t>::max()}) {
+        for (const auto of :
+             {&ops::TileConfig::block_m, &ops::TileConfig::block_n, &ops::TileConfig::block_k}) {
+            Bundle made = mixture();
+            made.op->buckets.front().strategy.tiles.front().*of = extent;
+            const Result<Planned> none = plan_rows(made, kTokens);
+            ASSERT_FALSE(none.ok()) << extent;
+            EXPECT_NE(none.error().message.find("powers of two"), std::string::npos) << none.error().message;
+        }
+    }
+    Bundle made = mixture();
+    made.op->buckets.front().strategy.tiles.front().stages = std::numeric_limits<std::int32_t>::max();
+    EXPECT_FALSE(plan_rows(made, kTokens).ok());
 }
 
 TEST(BundleMixture, ThatNoProcessWithoutPythonCallsIsRefused) {

@@ -180,6 +180,43 @@ TEST(Moe, WhatCannotBeIsRefused) {
     EXPECT_NE(refusal("moe:T=100000000,E=8,topk=8,H=16,F=16,ranks=8").find("number"), std::string::npos);
 }
 
+TEST(Moe, AStrategyOfAFileThatNoTableCanHoldIsRefused) {
+    const auto refusal = [](const std::string& strategy, const std::string& of = spec(2)) {
+        const Result<Strategy> read = strategy_from_json(strategy);
+        EXPECT_TRUE(read) << strategy;
+        const auto made = ops::program(problem_of(of), *read);
+        EXPECT_EQ(made.ok(), outline(problem_of(of), *read).ok());
+        return made ? std::string("none") : made.error().message;
+    };
+    const auto tile = [](std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t stages,
+                         const std::string& more = "") {
+        return fmt::format(
+            R"({{"tiles": [{{"block_m": {}, "block_n": {}, "block_k": {}, "stages": {}{}}}], "programs": 4}})",
+            m, n, k, stages, more);
+    };
+    EXPECT_EQ(refusal(tile(16, 256, 64, 8)), "none");
+    for (const std::int64_t extent : {1, 8, 24, 512, 1 << 26, 1 << 30, 2147483647}) {
+        for (const std::string& of :
+             {tile(extent, 32, 32, 2), tile(32, extent, 32, 2), tile(32, 32, extent, 2)})
+            EXPECT_EQ(refusal(of), fmt::format("moe: its tiles have powers of two of rows and columns, 16 to "
+                                               "256, not {}",
+                                               extent));
+    }
+    for (const std::int64_t stages : {9, 1 << 20, 2147483647})
+        EXPECT_EQ(refusal(tile(32, 32, 32, stages)),
+                  fmt::format("moe: its tiles have 1 to 8 stages, not {}", stages));
+    EXPECT_NE(refusal(tile(32, 32, 32, 2, R"(, "split_k": 2)")).find("one shape"), std::string::npos);
+    EXPECT_NE(refusal(tile(32, 32, 32, 2, R"(, "num_wide": 1)")).find("one shape"), std::string::npos);
+    EXPECT_NE(refusal(R"({"programs": 2147483647})").find("1 to 65536 programs"), std::string::npos);
+    EXPECT_NE(refusal(R"({"pull": true})").find("nothing else: not"), std::string::npos);
+    EXPECT_NE(refusal(R"({"kernel_sums": true})").find("nothing else: not"), std::string::npos);
+    const std::string two = R"({"block_m": 32, "block_n": 32, "block_k": 32, "stages": 2})";
+    EXPECT_NE(refusal(fmt::format(R"({{"tiles": [{}, {}]}})", two, two)).find("one tile"), std::string::npos);
+    // 2^22 rows, each of 512 tiles of `down`.
+    const std::string many = "moe:T=1048576,E=8,topk=2,H=8192,F=16,ranks=2";
+    EXPECT_NE(refusal(tile(16, 16, 16, 1), many).find("more than tables can number"), std::string::npos);
+}
+
 TEST(Moe, TilesOfFp8AreAsWideAsWhatSharesAScale) {
     const auto refusal = [](const char* scales, int block_n, int block_k) {
         const Problem problem = problem_of(
@@ -196,12 +233,9 @@ TEST(Moe, TilesOfFp8AreAsWideAsWhatSharesAScale) {
                 fmt::format("moe: tiles of fp8e4m3 take block_n=128, the columns that share a scale, got "
                             "block_n={}",
                             block_n));
-        for (const int block_k : {96, 256})
-            EXPECT_EQ(
-                refusal(scales, 128, block_k),
-                fmt::format("moe: tiles of fp8e4m3 take a block_k that divides 128, the elements along K "
-                            "that share a scale, got block_k={}",
-                            block_k));
+        EXPECT_EQ(refusal(scales, 128, 256),
+                  "moe: tiles of fp8e4m3 take a block_k that divides 128, the elements along K that share a "
+                  "scale, got block_k=256");
         for (const int block_k : {32, 64, 128}) EXPECT_EQ(refusal(scales, 128, block_k), "none");
     }
 }

@@ -17,6 +17,10 @@ inline constexpr const char* kSeen = "seen";
 /// Tokens of a tile of the kernels that go token by token: every program has a tile, and no tile many tokens.
 [[nodiscard]] std::int64_t mixture_block(std::int64_t tokens, std::int64_t programs);
 
+/// Why no program of the problem can be made by the strategy, where the problem itself is one that can (problem_objection); "" where
+/// one can. A strategy may come from a file: what passes here overflows no number of a table.
+[[nodiscard]] std::string mixture_strategy_objection(const Problem& problem, const Strategy& strategy);
+
 /// Why the Gluon kernel (kernels/gluon_moe.py) does not make the first product by this tile; "" where it does.
 [[nodiscard]] std::string mixture_gluon_objection(const Problem& problem, const TileConfig& tile);
 

@@ -109,28 +109,11 @@ TileConfig mixture_gluon_tile() {
 }
 
 std::string mixture_objection(const Problem& problem, const Strategy& strategy) {
-    Strategy rest = strategy;
-    rest.tiles.clear();
-    rest.programs.reset();
-    rest.kernel = ProductKernel::plain;
-    if (rest != Strategy{})
-        return fmt::format("it has a tile and programs, and nothing else: not {}", name_of(rest));
-    if (strategy.tiles.size() > 1)
-        return fmt::format("moe takes one tile, of both products, not {}", strategy.tiles.size());
-    for (const TileConfig& tile : strategy.tiles) {
-        if (tile.split_k > 1 || tile.num_wide >= 0) return "its tiles have one shape, and a whole reduction";
-        for (const std::int32_t extent : {tile.block_m, tile.block_n, tile.block_k}) {
-            if (extent < kFewest || !std::has_single_bit(static_cast<std::uint32_t>(extent)))
-                return fmt::format("its tiles have powers of two of rows and columns, from {} on, not {}",
-                                   kFewest, extent);
-        }
-    }
-    if (strategy.kernel == ProductKernel::gluon) {
-        const TileConfig tile = strategy.tiles.empty() ? mixture_gluon_tile() : strategy.tiles.front();
-        if (std::string why = ops::mixture_gluon_objection(problem, tile); !why.empty())
-            return fmt::format("kernel \"gluon\": {}", why);
-    }
-    return {};
+    Strategy whole = strategy;
+    if (whole.tiles.empty())
+        whole.tiles = {strategy.kernel == ProductKernel::gluon ? mixture_gluon_tile()
+                                                               : mixture_tile(problem, fuse::Device::cuda)};
+    return ops::mixture_strategy_objection(problem, whole);
 }
 
 }  // namespace syncopate::tune

@@ -1,6 +1,8 @@
 // The SPEC of an operator, as commands and bundles take it: whatever the text, a problem that reads the same once written, or an
-// error; and of a problem, an outline of its plan by a strategy of JSON in the same input, behind a line's end, or an error.
+// error; and of a problem, an outline of its plan by a strategy of JSON in the same input, behind a line's end, or an error; and of
+// a mixture of experts its schedule, too.
 #include "fuzz/target.hpp"
+#include "syncopate/fuse/fuse.hpp"
 #include "syncopate/ops/problem.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/ops/strategy.hpp"
@@ -30,6 +32,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     if (!ops::problem_objection(*problem).empty()) return 0;
     const Result<ops::Outline> outline = ops::outline(*problem, *strategy, {});
-    if (!outline) fuzz::require(!outline.error().message.empty(), "an error says what is wrong");
+    if (!outline) {
+        fuzz::require(!outline.error().message.empty(), "an error says what is wrong");
+        return 0;
+    }
+    if (problem->op != "moe" || problem->extent("E") > 64 || problem->extent("T") > 64) return 0;
+    // Tables of a mixture are as long as tiles and programs say.
+    const Result<fuse::StagedProgram> program = ops::program(*problem, *strategy, {});
+    if (!program) {
+        fuzz::require(!program.error().message.empty(), "an error says what is wrong");
+        return 0;
+    }
+    for (const fuse::Device device : {fuse::Device::host, fuse::Device::cuda})
+        (void)fuse::fuse(*program, ops::fuse_options(*strategy, device));
     return 0;
 }
