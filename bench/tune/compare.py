@@ -1,10 +1,11 @@
 """Times strategies of problems against each other, on the GPUs of one host: whether another choice is a better one.
 
-    torchrun --nproc-per-node 2 bench/tune/compare.py CHANGED.json [--seconds 60]
+    torchrun --nproc-per-node 2 bench/tune/compare.py CHANGED.json [--seconds 60] [-o compared.json]
 
 CHANGED.json is a list of [SPEC, strategy, strategy, …], as JSON of strategies (changed.py writes it). Prints of each the µs of
 both, as the estimate takes calls (replayed, of operands that no cache holds), and second over first; then the mean and the worst.
-The two take turns, so that a clock that falls slows both. What fails on some rank is said and left out.
+The two take turns, so that a clock that falls slows both. What fails on some rank is said and left out. -o writes what estimate.py
+and fit.py read of bench/results (compared_*.json).
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ def in_turns(times: Sequence[Callable[[], float]]) -> list[float]:
     return [statistics.median(us) for us in zip(*turns, strict=True)]
 
 
-def compared(pairs: Sequence[Sequence[Any]], timed: Timed, late: Callable[[], bool]) -> Iterator[str]:
-    """Lines to print: of pairs until it is `late`, then of all of them."""
+def compared(
+    pairs: Sequence[Sequence[Any]], timed: Timed, late: Callable[[], bool], found: list[Any] | None = None
+) -> Iterator[str]:
+    """Lines to print: of pairs until it is `late`, then of all of them. `found` gets [SPEC, [[strategy, µs], …]] of each."""
     ratios = []
     for number, pair in enumerate(pairs):
         if late():
@@ -55,6 +58,8 @@ def compared(pairs: Sequence[Sequence[Any]], timed: Timed, late: Callable[[], bo
             yield f"{pair[0]:60} fails: {error}"
             continue
         ratios.append(second / first)
+        if found is not None:
+            found.append([pair[0], [[pair[1], round(first, 1)], [pair[2], round(second, 1)]]])
         yield f"{pair[0]:60} {first:8.1f} {second:8.1f} {ratios[-1]:6.3f}"
     if ratios:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
@@ -65,6 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("changed", type=Path)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
 
     import torch
@@ -92,13 +98,22 @@ def main() -> None:
     def together(*pair: Any) -> Sequence[float]:
         return ranks.group.together("a comparison", lambda: timed(*pair))
 
+    found: list[Any] = []
     for line in compared(
         json.loads(options.changed.read_text()),
         together,
         lambda: ranks.slowest(time.monotonic() - begin) > options.seconds,
+        found,
     ):
         if dist.get_rank() == 0:
             print(line, flush=True)
+    if options.output and dist.get_rank() == 0:
+        of = {
+            "gpu": torch.cuda.get_device_name().removeprefix("NVIDIA "),
+            "ranks": dist.get_world_size(),
+            "date": time.strftime("%Y-%m-%d"),
+        }
+        options.output.write_text(json.dumps(of | {"compared": found}))
     dist.destroy_process_group()
 
 

@@ -1,5 +1,5 @@
 """How good the estimate is: against all strategies that bench/results holds, in measured.csv and in what searches have
-measured (tuning_*.json, as `syncopate tune --export` writes them), with no GPU.
+measured (tuning_*.json, as `syncopate tune --export` writes them), and pairs that compare.py has (compared_*.json), with no GPU.
 
     python bench/tune/estimate.py                    rank correlation and regret of problems not used for the figures
     python bench/tune/estimate.py --all              of all problems
@@ -247,6 +247,20 @@ def searched() -> list[Line]:
     return lines
 
 
+def compared() -> list[Line]:
+    """What compare.py has measured, a line each: strategies that took turns."""
+    lines = []
+    for file in sorted(results.RESULTS.glob("compared_*.json")):
+        of = json.loads(file.read_text())
+        for spec, times in of["compared"]:
+            name, _, rest = spec.partition(":")
+            row = {key: value for key, value in (part.split("=") for part in rest.split(","))}
+            row |= {"operator": SHORT[name], "gpu": of["gpu"], "ranks": str(of["ranks"]), "date": of["date"]}
+            row |= {"model": f"{row['N']}x{row['K']}", "run": "compared"}
+            lines.append(Line(row, [(str(at), us, strategy) for at, (strategy, us) in enumerate(times)]))
+    return [line for line in lines if len(line.times) > 1]
+
+
 def machine_of(gpu: str, ranks: int) -> str:
     """The machine file of so many ranks; "H100 80GB HBM3"."""
     kind = gpu.split()[0].lower()
@@ -289,7 +303,7 @@ def main() -> int:
     parser.add_argument("--rows", default="", help="print all strategies of lines whose text holds this")
     options = parser.parse_args()
     lines = [one for one in tabled() if options.all or sets_figures(one.row) == options.fitted]
-    searches = searched() if options.all or options.fitted else []
+    searches = searched() + compared() if options.all or options.fitted else []
     lines += searches
     if options.lines:
         for line in sorted(lines, key=lambda one: -one.regret):

@@ -44,10 +44,7 @@ FITTED = (
     "beside_sums",
     "sum_us",
     "part_us",
-    "pulled_us",
-    "pulled_last_gbps",
     "read_gbps",
-    "stored_contended",
     "crossing_gbps",
 )
 TABLES = ("tile_store_gbps", "engine_gbps", "engine_sum_gbps")

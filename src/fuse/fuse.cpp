@@ -29,8 +29,7 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
     return fuse(StagedProgram{{{program.kernel, program.bindings}}, program.plan}, options);
 }
 
-Result<Decisions> decide(const StagedProgram& program, const Options& options, Scope scope) {
-    SYNCOPATE_TRY(check_program(program, options));
+Result<Decisions> arrange(const StagedProgram& program, const Options& options, Scope scope) {
     SYNCOPATE_TAKE(auto lowered, lower(program, options));
     SYNCOPATE_TAKE(auto backends, assign(program, lowered, options));
     SYNCOPATE_TAKE(auto graph, build(program, lowered, backends));
@@ -49,22 +48,24 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options, S
     SYNCOPATE_TAKE(auto placement, place(graph, lowered, backends, options.costs, scope));
     SYNCOPATE_TAKE(auto arrivals, expect_arrivals(graph, lowered, backends, placement, options));
     SYNCOPATE_TAKE(auto orders, order(program, graph, lowered, placement, arrivals, options, scope));
-    SYNCOPATE_TRY(check_stage_order(program, graph, placement, options.device));
-    SYNCOPATE_TAKE(auto stores, store_inline(program, lowered, graph, backends));
-    SYNCOPATE_TAKE(auto loads, load_inline(program, lowered, graph, backends));
-    Synchronization waits = synchronize(graph, placement, orders, arrivals, scope);
-    Guards guards = guard(graph, lowered.plan, placement, waits, scope);
-    return Decisions{scope.within(lowered.plan.num_ranks()),
-                     std::move(lowered),
-                     std::move(backends),
-                     std::move(graph),
-                     std::move(placement),
-                     std::move(arrivals),
-                     std::move(orders),
-                     std::move(waits),
-                     std::move(guards),
-                     std::move(stores),
-                     std::move(loads)};
+    return Decisions{.scope = scope.within(lowered.plan.num_ranks()),
+                     .lowered = std::move(lowered),
+                     .backends = std::move(backends),
+                     .graph = std::move(graph),
+                     .placement = std::move(placement),
+                     .arrivals = std::move(arrivals),
+                     .orders = std::move(orders)};
+}
+
+Result<Decisions> decide(const StagedProgram& program, const Options& options, Scope scope) {
+    SYNCOPATE_TRY(check_program(program, options));
+    SYNCOPATE_TAKE(Decisions made, arrange(program, options, scope));
+    SYNCOPATE_TRY(check_stage_order(program, made.graph, made.placement, options.device));
+    SYNCOPATE_TAKE(made.stores, store_inline(program, made.lowered, made.graph, made.backends));
+    SYNCOPATE_TAKE(made.loads, load_inline(program, made.lowered, made.graph, made.backends));
+    made.synchronization = synchronize(made.graph, made.placement, made.orders, made.arrivals, made.scope);
+    made.guards = guard(made.graph, made.lowered.plan, made.placement, made.synchronization, made.scope);
+    return made;
 }
 
 namespace {

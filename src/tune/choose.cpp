@@ -8,21 +8,37 @@
 
 #include "syncopate/tune/candidates/candidates.hpp"
 #include "syncopate/tune/play/estimate.hpp"
+#include "tune/play/operator_play.hpp"
 
 namespace syncopate::tune {
 
-std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine) {
-    std::vector<Candidate> ranked;
-    const bool estimated = problem.nodes == 1 || estimate_objection(problem, machine).empty();
+namespace {
+
+/// All strategies, those that are legal not yet estimated.
+std::vector<Candidate> list_candidates(const Problem& problem, const Machine& machine) {
+    std::vector<Candidate> listed;
     for (Strategy& strategy : candidates(problem, machine)) {
-        Candidate& made = ranked.emplace_back();
+        Candidate& made = listed.emplace_back();
         made.name = name_of(strategy);
         made.strategy = std::move(strategy);
         made.pruned = strategy_objection(problem, made.strategy);
-        if (!made.pruned.empty() || !estimated) continue;
-        made.estimate = estimate(problem, machine, made.strategy);
-        if (made.estimate.us >= kUnknownUs)
-            made.pruned = fmt::format("{} has no figure, or no link, for what it moves", machine.name);
+    }
+    return listed;
+}
+
+void estimate_candidate(const Problem& problem, const Machine& machine, Candidate& candidate) {
+    candidate.estimate = estimate(problem, machine, candidate.strategy);
+    if (candidate.estimate.us >= kUnknownUs)
+        candidate.pruned = fmt::format("{} has no figure, or no link, for what it moves", machine.name);
+}
+
+}  // namespace
+
+std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine) {
+    std::vector<Candidate> ranked = list_candidates(problem, machine);
+    const bool estimated = problem.nodes == 1 || estimate_objection(problem, machine).empty();
+    for (Candidate& candidate : ranked) {
+        if (candidate.pruned.empty() && estimated) estimate_candidate(problem, machine, candidate);
     }
     std::ranges::stable_sort(ranked, [](const Candidate& a, const Candidate& b) {
         if (a.pruned.empty() != b.pruned.empty()) return a.pruned.empty();
@@ -138,22 +154,41 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     Machine known = machine;
     if (!options.gluon) known.rates.gluon_tflops = 0;  // nothing is to be made for that kernel
     const Strategy by_gluon = complete(problem, known, {.kernel = ProductKernel::gluon}, options);
-    std::vector<Candidate> ranked = rank_candidates(problem, known);
+    std::vector<Candidate> listed = list_candidates(problem, known);
     const Candidate* best = nullptr;
     const Candidate* as_usual = nullptr;
     const Candidate* as_usual_by_gluon = nullptr;
     const Candidate* pair = nullptr;
-    for (Candidate& candidate : ranked) {
-        if (candidate.strategy.placement == Placement::apart) {
-            // Each operator as this caller can run it.
+    std::vector<std::pair<double, Candidate*>> others;  // by what each takes at least
+    const auto play = [&](Candidate& candidate) {
+        estimate_candidate(problem, known, candidate);
+        if (!candidate.pruned.empty()) return;
+        // Among equals the first one that is listed.
+        const bool better = best == nullptr || us_of(candidate) < us_of(*best) ||
+                            (us_of(candidate) == us_of(*best) && &candidate < best);
+        if (better) best = &candidate;
+    };
+    for (Candidate& candidate : listed) {
+        if (candidate.strategy.placement == Placement::apart)  // each operator as this caller can run it
             candidate.strategy = complete(problem, known, {.placement = Placement::apart}, options);
-            candidate.estimate = estimate(problem, known, candidate.strategy);
-        }
         if (!candidate.pruned.empty() || !runnable(candidate.strategy)) continue;
-        if (best == nullptr || us_of(candidate) < us_of(*best)) best = &candidate;
+        const bool unfused = candidate.strategy.placement == Placement::unfused;
         if (candidate.strategy == usual) as_usual = &candidate;
         if (candidate.strategy == by_gluon) as_usual_by_gluon = &candidate;
-        if (candidate.strategy.placement == Placement::unfused) pair = &candidate;
+        if (unfused) pair = &candidate;
+        if (unfused || candidate.strategy == usual || candidate.strategy == by_gluon)
+            play(candidate);
+        else
+            others.emplace_back(least_us(problem, known, candidate.strategy), &candidate);
+    }
+    // None of those that are left is better once one takes at least as long as the best.
+    std::ranges::stable_sort(others, {}, &std::pair<double, Candidate*>::first);
+    for (const auto& [least, candidate] : others) {
+        if (best != nullptr && least > us_of(*best)) break;
+        play(*candidate);
+    }
+    for (const Candidate** named : {&as_usual, &as_usual_by_gluon, &pair}) {
+        if (*named != nullptr && !(*named)->pruned.empty()) *named = nullptr;
     }
     for (const Candidate* simpler : {pair, as_usual}) {
         if (simpler == nullptr || us_of(*simpler) > us_of(*best) * kEqual) continue;

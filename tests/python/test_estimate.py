@@ -28,6 +28,13 @@ def test_the_estimate_chooses_what_searches_found_to_be_nearly_the_fastest():
     assert statistics.median(off) < 0.05
 
 
+def test_of_strategies_that_took_turns_the_estimate_prefers_the_quicker_or_nearly_so():
+    regrets = sorted(pair.regret for pair in estimate.compared())
+    assert len(regrets) >= 80
+    assert statistics.mean(regrets) < 1.016
+    assert regrets[-4] < 1.1
+
+
 def test_a_line_of_the_table_says_which_strategy_was_measured():
     ours = [line for line in estimate.tabled() if "ours" in line.times]
     assert len(ours) >= 300

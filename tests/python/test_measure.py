@@ -201,13 +201,6 @@ def test_ranks_of_one_node_measure_no_network(monkeypatch):
     assert network.is_over_nodes()
 
 
-def test_a_rate_is_that_of_so_many_blocks():
-    from syncopate.measure.links import equal_blocks
-
-    points = [[4, 80.0], [8, 160.0], [16, 200.0]]
-    assert [equal_blocks(points, gbps) for gbps in (40, 80, 120, 180, 500)] == [2, 4, 6, 12, 16]
-
-
 def test_a_product_by_the_vendors_library_is_one_call():
     (call,) = measure_products.library_calls(measure_products.LibraryRun((8, 16, 32)), "cpu")
     assert call().shape == (8, 16)

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tune/play/play.hpp"
+#include "tune/play/tiles_play.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -50,26 +50,27 @@ TEST(Tiles, HaveNeighboursThatABlockHasSharedMemoryAndRegistersFor) {
         << "the kernel of two shapes has its own";
 }
 
-TEST(Play, WaitsForRowsThatArriveLate) {
-    const TileGrid grid = tile_grid(256, 256, {.block_m = 128, .block_n = 256});
-    const Programs programs{.count = 2, .start_us = 0, .wide_us = 10, .narrow_us = 5, .phase_us = 1};
-    EXPECT_DOUBLE_EQ(play_reads(grid, programs, {}, {1.0}), 10);
-    EXPECT_DOUBLE_EQ(play_reads(grid, programs, {{{128, 256}, {20}}}, {1.0}), 30);
-    // In two slices: the first half runs while the second one is on its way.
-    EXPECT_DOUBLE_EQ(play_reads(grid, programs, {{{128, 256}, {4, 20}}}, {0.5, 0.5}), 26);
+/// When slots of one tile each have ended, on two programs.
+std::vector<double> ends_of(const std::vector<Slot>& slots) {
+    Memory memory(1, 1e3, 1e6, false);
+    return play_tiles(slots, {.count = 2, .phase_us = 1, .reads = false}, memory).ends;
 }
 
-TEST(Play, TellsWhenEachChunkIsComplete) {
-    const TileGrid grid = tile_grid(512, 256, {.block_m = 128, .block_n = 256});
-    const Programs programs{.count = 2, .start_us = 1, .wide_us = 10};
-    // Rows 256 to 512 are due first.
-    const std::vector<double> ends =
-        play_makes(grid, programs, {{{256, 512}, {0, 256}}, {{0, 256}, {0, 256}}});
-    EXPECT_EQ(ends, (std::vector<double>{11, 21, 21}));
-    // A tile that belongs to two chunks is made with the first of them.
-    const std::vector<double> ragged =
-        play_makes(grid, programs, {{{200, 512}, {0, 256}}, {{0, 200}, {0, 256}}});
-    EXPECT_EQ(ragged, (std::vector<double>{21, 21, 21}));
+TEST(Play, WaitsForRowsThatArriveLate) {
+    const auto slot = [](std::vector<Phase> phases) { return Slot{.phases = std::move(phases), .us = 10}; };
+    EXPECT_EQ(ends_of({slot({{0}}), slot({{0}}), slot({{0}})}), (std::vector<double>{10, 10, 20}));
+    EXPECT_EQ(ends_of({slot({{0}}), slot({{20}})}), (std::vector<double>{10, 30}));
+    // In two slices: the first half runs while the second one is on its way.
+    EXPECT_EQ(ends_of({slot({{4, {0, 0.5}}, {20, {0.5, 0.5}}})}), (std::vector<double>{26}));
+}
+
+TEST(Play, MakesLongTilesOfAChunkBeforeShortOnes) {
+    const auto row = [](std::int64_t chunk) {
+        return Slot{
+            .phases = {{}}, .us = 10, .run = {.wide = 1, .narrow = 1}, .narrow_us = 5, .group = chunk};
+    };
+    EXPECT_EQ(ends_of({row(1), row(1)}), (std::vector<double>{15, 15}));
+    EXPECT_EQ(ends_of({row(1), row(2)}), (std::vector<double>{10, 15})) << "but not of a later one";
 }
 
 }  // namespace

@@ -9,7 +9,6 @@ summed, the product's own time is taken off.
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -149,7 +148,7 @@ class Beside:
 
 
 def engine_copies(ranks: Ranks, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of the chunk engine: tables and figures of its copies."""
+    """Of the chunk engine: the table and the figure of its copies."""
     copies, alone = [], {}
     for blocks in BLOCKS:
         by = Strategy(kernel="plain", backend="tma_dedicated", engine_blocks=blocks)
@@ -173,38 +172,18 @@ def engine_copies(ranks: Ranks, say: Say) -> tuple[dict[str, Any], dict[str, Any
     return {"engine_gbps": {"points": rising(copies), "source": source}}, figures
 
 
-def engine_sums(ranks: Ranks, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
+def engine_sums(ranks: Ranks, say: Say) -> dict[str, Any]:
     """The same of its sums."""
 
-    def by(backend: str, blocks: int) -> float | None:
-        strategy = Strategy(kernel="plain", backend=backend, engine_blocks=blocks, pull=True, split=1)
+    def by(blocks: int) -> float | None:
+        strategy = Strategy(kernel="plain", backend="tma_dedicated", engine_blocks=blocks, pull=True, split=1)
         made = rate(ranks, summing, strategy)
-        say(f"its sums, {blocks} blocks of {backend}")
+        say(f"the chunk engine's sums, {blocks} blocks")
         return made
 
-    points = rising([(blocks, by("tma_dedicated", blocks)) for blocks in SUM_BLOCKS])
-    by_loads = by("ldst_dedicated", BLOCKS[-1])
-    figures = {}
-    if by_loads and points:
-        source = f"reduce-scatters that {BLOCKS[-1]} blocks sum by loads and stores"
-        figures["engine_sum_ldst"] = (equal_blocks(points, by_loads) / BLOCKS[-1], source)
+    points = rising([(blocks, by(blocks)) for blocks in SUM_BLOCKS])
     source = f"reduce-scatters of {ranks.group.size} ranks that the chunk engine sums in bulk"
-    return {"engine_sum_gbps": {"points": points, "source": source}}, figures
-
-
-def engine_rates(ranks: Ranks, say: Say) -> dict[str, Any]:
-    tables, figures = engine_copies(ranks, say)
-    more_tables, more_figures = engine_sums(ranks, say)
-    known = {name: table for name, table in (tables | more_tables).items() if table["points"]}
-    return {"tables": known, "figures": figures | more_figures}
-
-
-def equal_blocks(points: list[list[float]], gbps: float) -> float:
-    """How many blocks reach so much, by points of blocks and GB/s; at most those of the last point."""
-    for (fewer, less), (more, most) in itertools.pairwise([[0, 0], *points]):
-        if gbps <= most:
-            return fewer + (more - fewer) * (gbps - less) / (most - less)
-    return points[-1][0]
+    return {"engine_sum_gbps": {"points": points, "source": source}}
 
 
 def rising(points: list[tuple[int, float | None]]) -> list[list[float]]:
@@ -291,16 +270,15 @@ def signal_us(ranks: Ranks) -> float | None:
 
 def between_ranks(ranks: Ranks, say: Say, shared: bool = False) -> dict[str, Any]:
     """Collective. `shared`: ranks take turns on one GPU, so that a signal is waited for in vain."""
-    found = engine_rates(ranks, say)
+    of_copies, figures = engine_copies(ranks, say)
+    tables = {name: of for name, of in (of_copies | engine_sums(ranks, say)).items() if of["points"]}
     copies = Copies(ranks.group)
-    found["links"] = link_figures(ranks, copies)
+    links = link_figures(ranks, copies)
     say("copies by size and direction")
-    found["figures"]["beside_copies"] = (
-        product_beside_copies(ranks, copies),
-        "a product of 4096 x 8192 x 8192 beside copies of 512 MiB",
-    )
+    beside = "a product of 4096 x 8192 x 8192 beside copies of 512 MiB"
+    figures["beside_copies"] = (product_beside_copies(ranks, copies), beside)
     say("a product beside copies")
     if not shared:
-        found["links"]["signal_us"] = signal_us(ranks)
+        links["signal_us"] = signal_us(ranks)
     say("a signal between GPUs")
-    return found
+    return {"tables": tables, "figures": figures, "links": links}

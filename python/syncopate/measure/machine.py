@@ -177,12 +177,11 @@ def library_products(torch: Any, progress: Progress) -> list[list[float]]:
 
 
 def call_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]]:
-    """What a fused call takes more than its plain kernel, and a wait for what is there already."""
+    """What a fused call takes more than its plain kernel."""
     from ..group import alone
     from ..ops import AllGatherMatmul
     from ..ops.product_kernel import Product
     from ..strategy import Strategy, Tiling
-    from .signal_kernels import polls
 
     tiling = Tiling(64, 64, 64, 4, -1)
     x, w, y = (torch.zeros(64, 64, dtype=torch.bfloat16, device="cuda") for _ in range(3))
@@ -192,15 +191,11 @@ def call_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]]
     plain = Product(64, 64, 64, tiling, 1)
     more = fused - microseconds(lambda: plain.run(x, w, y), torch)
     progress.step("a fused call")
-    word = torch.ones(1, dtype=torch.int32, device="cuda")
-    few, many = (microseconds(lambda n=n: polls[(1,)](word, n, num_warps=4), torch) for n in (100, 1100))
-    progress.step("a wait that is over")
     return {
         "fused_us": (
             max(0.5, more),
             "an operator on one rank as a CUDA graph, less its plain kernel; nobody is told of anything",
         ),
-        "poll_us": (max(0.01, (many - few) / 1000), "1000 polls of a word in the GPU's own memory"),
     }
 
 
@@ -298,7 +293,7 @@ def main() -> int:
     attention = attention_runs(gluon, HEAD_DIMS)
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     products = gluon_runs(sms) if gluon else []
-    steps = 4 + 2 + 4 + len(LIBRARY_SHAPES) + len(products) + len(attention)
+    steps = 4 + 1 + 4 + len(LIBRARY_SHAPES) + len(products) + len(attention)
     progress = Progress(steps, SECONDS - (time.monotonic() - begin))
     figures = local_figures(torch, progress) | between.get("figures", {})
     progress.kept = SECONDS_OF_ATTENTION

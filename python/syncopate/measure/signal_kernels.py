@@ -5,14 +5,6 @@ import triton.language as tl
 
 
 @triton.jit
-def polls(word, ROUNDS: tl.constexpr):
-    """Waits ROUNDS times for what is there already."""
-    for _ in range(ROUNDS):
-        while tl.atomic_add(word, 0, sem="acquire", scope="gpu") < 1:
-            pass
-
-
-@triton.jit
 def ping(mine, theirs, first: tl.constexpr, ROUNDS: tl.constexpr):
     """Whoever is first writes 1, 2, … to the other one's word, which answers with the same."""
     for i in range(1, ROUNDS + 1):

@@ -28,6 +28,8 @@ public:
 
     /// Whether some rank's tiles of the stage make chunks: else there are none.
     [[nodiscard]] bool any() const { return any_; }
+    /// Whether chunks take turns, a tile each.
+    [[nodiscard]] bool takes_turns() const { return takes_turns_; }
     /// By tile of `rank`: when the first of the chunks that it makes is to be sent, in the unit of Arrivals; kNever for a
     /// tile that makes none.
     [[nodiscard]] const std::vector<std::int64_t>& of(std::int32_t rank);

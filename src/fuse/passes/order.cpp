@@ -107,6 +107,7 @@ public:
           traversal_(traversal_of(kernel)),
           deadlines_(graph, lowered, placement, arrivals, stage, traversal_, scope),
           waits_for_tiles_(kernel.operations > 0 && waits_for_tiles()) {}
+    [[nodiscard]] bool in_turns() const { return deadlines_.takes_turns(); }
 
     /// By slot of `rank`. `phases`: tiles may start before all that they need has come.
     [[nodiscard]] std::vector<std::int64_t> by_arrival(std::int32_t rank, bool phases) {
@@ -349,6 +350,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         Ordering ordering(graph, lowered, placement, arrivals, stage, kernel, earlier, options, scope);
         StageOrder& made =
             orders.emplace_back(StageOrder{.tiles = {}, .program_of = std::move(program_of), .round = round});
+        made.in_turns = ordering.in_turns();
         made.most_slots = kernel.most_slots;
         if (!kernel.persistent) made.own_grid = {kernel.grid[0], kernel.grid[1]};
         if (head.rounds > 0) give_head_start(head, made);

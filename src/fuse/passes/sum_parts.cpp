@@ -18,7 +18,6 @@ using plan::Region;
 
 /// Of the tiles that make a part before the one that another tile has begun: more, and the cut is refused.
 constexpr double kMostDisorder = 0.1;
-constexpr std::int64_t kMost = 8;  // parts
 
 /// What of the chunk each of its tiles makes, in the kernel's order.
 std::vector<Region> pieces_of(const kernel::Kernel& kernel, const std::string& parameter,
@@ -151,11 +150,11 @@ std::vector<Region> sum_parts(const Stage& stage, const std::string& tensor_name
     const std::vector<Axis> axes = cut_axes(chunk, pieces);
     if (axes.empty()) return {chunk};
     const auto finished = [&](std::vector<Region> parts) {
-        if (last_round && static_cast<std::int64_t>(parts.size()) < kMost)
+        if (last_round && static_cast<std::int64_t>(parts.size()) < kMostSumParts)
             cut_last_round(parts, pieces, axes, programs);
         return parts;
     };
-    for (std::int64_t count = std::min(wanted, kMost); count > 1; --count) {
+    for (std::int64_t count = std::min(wanted, kMostSumParts); count > 1; --count) {
         std::vector<Region> best;
         std::int64_t least = 0;
         for (std::int64_t outer = count; outer > 0; --outer) {  // among equals, long pieces of memory

@@ -16,6 +16,7 @@
 #include "syncopate/tune/choose.hpp"
 #include "syncopate/tune/play/attention.hpp"
 #include "syncopate/tune/play/estimate.hpp"
+#include "tune/play/operator_play.hpp"
 #include "tune/play/transfers.hpp"
 
 namespace syncopate::tune {
@@ -41,11 +42,13 @@ std::int32_t enough_blocks(const Machine& machine) {
 /// The quicker of two, each with what it leaves open as by default.
 Strategy quicker(const Problem& problem, const Machine& machine, Strategy usual, const Strategy& other) {
     if (!strategy_objection(problem, other).empty()) return usual;
-    const auto us = [&](Strategy strategy) {
+    const auto one_part = [](Strategy strategy) {
         if (!strategy.split) strategy.split = 1;
-        return estimate(problem, machine, strategy).us;
+        return strategy;
     };
-    return us(other) < us(usual) ? other : usual;
+    const double us = estimate(problem, machine, one_part(usual)).us;
+    if (least_us(problem, machine, one_part(other)) >= us) return usual;
+    return estimate(problem, machine, one_part(other)).us < us ? other : usual;
 }
 
 /// The quickest tiles of each product.

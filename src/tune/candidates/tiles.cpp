@@ -97,8 +97,7 @@ double tile_us(const Machine& machine, plan::DType dtype, const TileConfig& tile
     const Rates& rates = machine.rates;
     const double us = raw_tile_us(sm_tflops(machine, dtype, tile), rates.sm_load_gbps, 0, tile.block_m, width,
                                   k, plan::size_of(dtype));
-    const bool beside_wide = tile.num_wide > 0 && width < tile.block_n;
-    return us * (beside_wide ? rates.mixed_narrow : 1) + rates.tile_us;
+    return us + rates.tile_us;
 }
 
 namespace {

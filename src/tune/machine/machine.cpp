@@ -63,12 +63,11 @@ std::vector<std::string> machine_names() {
     return names;
 }
 
-double Rates::engine_sums(plan::Backend by, std::int32_t blocks) const {
-    const double used = blocks * (by == plan::Backend::ldst_dedicated ? engine_sum_ldst : 1.0);
+double Rates::engine_sums(std::int32_t blocks) const {
     if (engine_sum_gbps.points.empty()) return 0;
     // A block has so many bytes on their way: fewer than were measured are slower by as many.
     const auto [fewest, gbps] = engine_sum_gbps.points.front();
-    return used < fewest ? gbps * used / fewest : engine_sum_gbps.at(used);
+    return blocks < fewest ? gbps * blocks / fewest : engine_sum_gbps.at(blocks);
 }
 
 Result<Machine> find_machine(const std::string& name) {

@@ -45,12 +45,27 @@ Blocks blocks_of(const kernel::Kernel& kernel) {
     return made;
 }
 
+Blocks blocks_of_runs(const kernel::Kernel& kernel, std::int32_t columns) {
+    Blocks made{.of_tile = {}, .count = columns};
+    std::map<std::int64_t, std::int32_t> rows;  // by the first one: the number
+    for (const kernel::Tile& tile : kernel.tiles) {
+        const auto box = tile.reads.find("a_desc");
+        const std::int64_t first = box == tile.reads.end() ? 0 : box->second[0].begin;
+        const auto [known, is_new] = rows.try_emplace(first, made.count);
+        if (is_new) ++made.count;
+        const double bytes = box == tile.reads.end() ? 0 : bytes_of(kernel, "a_desc", box->second);
+        made.of_tile.push_back({{known->second, bytes}});
+    }
+    return made;
+}
+
 Memory::Memory(std::int32_t blocks, double gbps, double cache_bytes, bool phased)
     : gbps_(gbps), cache_bytes_(cache_bytes), slices_(phased ? kSlices : 1) {
+    since_.assign(static_cast<std::size_t>(blocks) * slices_, 0);
     last_.assign(static_cast<std::size_t>(blocks) * slices_, -std::numeric_limits<double>::infinity());
 }
 
-double Memory::read(std::span<const Block> blocks, LoopPart part, double now, double us) {
+void Memory::read(std::span<const Block> blocks, LoopPart part, double now, double us, double since) {
     const auto slices = static_cast<double>(slices_);
     double missed = 0;
     for (auto slice = static_cast<std::size_t>(part.from * slices); slice < slices_; ++slice) {
@@ -60,17 +75,20 @@ double Memory::read(std::span<const Block> blocks, LoopPart part, double now, do
         const double when = now + us * (begin - part.from) / part.share;
         const double come = asked_ - std::max(0.0, free_ - when) * gbps_ * plan::kBytesPerUs;
         for (const Block& block : blocks) {
+            double& by = since_[static_cast<std::size_t>(block.number) * slices_ + slice];
             double& last = last_[static_cast<std::size_t>(block.number) * slices_ + slice];
+            const double bytes = block.bytes * (end - begin);
+            if (last == -std::numeric_limits<double>::infinity()) once_ += bytes;
             const double between = (come - last) / cache_bytes_;
-            missed += block.bytes * (end - begin) *
-                      std::clamp((between - kAllKept) / (kAllLost - kAllKept), 0.0, 1.0);
+            const double lost = std::clamp((between - kAllKept) / (kAllLost - kAllKept), 0.0, 1.0);
+            missed += bytes * (by == since ? lost : 1);
+            by = since;
             last = std::max(last, come);
         }
     }
-    if (missed <= 0) return now;
+    if (missed <= 0) return;
     asked_ += missed;
     free_ = std::max(free_, now) + over(missed, gbps_);
-    return free_;
 }
 
 }  // namespace syncopate::tune

@@ -34,6 +34,9 @@ struct Blocks {
     std::int32_t count = 0;
 };
 [[nodiscard]] Blocks blocks_of(const kernel::Kernel& kernel);
+/// Of tiles that stand for several of a product: the rows of a_desc that each reads. Blocks of `columns` come before
+/// them.
+[[nodiscard]] Blocks blocks_of_runs(const kernel::Kernel& kernel, std::int32_t columns);
 
 /// What part of its loop a tile takes: [from, from + share) of it.
 struct LoopPart {
@@ -45,16 +48,21 @@ class Memory {
 public:
     /// `phased`: tiles take parts of their loops, each at a time of its own.
     Memory(std::int32_t blocks, double gbps, double cache_bytes, bool phased);
-    /// When that part of a tile's blocks has been read, of which it asks from `now` on for `us`.
-    double read(std::span<const Block> blocks, LoopPart part, double now, double us);
+    /// A tile begins that part of its loop now, for `us`, and reads its part of the blocks. It finds there what
+    /// tiles in step with it read, of which `since` says which they are: others run away from it.
+    void read(std::span<const Block> blocks, LoopPart part, double now, double us, double since = 0);
+    [[nodiscard]] double bytes() const { return asked_; }  ///< that had to come from memory
+    [[nodiscard]] double once() const { return once_; }    ///< of all blocks that were read, each once
 
 private:
     double gbps_;
     double cache_bytes_;
-    std::size_t slices_;        ///< of a loop
-    double asked_ = 0;          ///< bytes
-    double free_ = 0;           ///< when all of them have come
-    std::vector<double> last_;  ///< by block and slice: bytes that had come when it was last begun
+    std::size_t slices_;  ///< of a loop
+    double asked_ = 0;
+    double free_ = 0;  ///< when all of it has come
+    double once_ = 0;
+    std::vector<double> since_;  ///< by block and slice: of who began it last
+    std::vector<double> last_;   ///< by block and slice: bytes that had come when it was last begun
 };
 
 }  // namespace syncopate::tune

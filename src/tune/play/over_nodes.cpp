@@ -35,9 +35,11 @@ StageTiles tiles_of(const Problem& problem, const Machine& machine, const Strate
         const auto& us = count <= at_once ? gluon_tile_us : gluon_lone_tile_us;
         return us(machine, problem.operands(), tile, shape.k);
     };
+    const double memory_gbps = gluon ? machine.rates.gluon_memory_gbps : machine.rates.memory_gbps;
     StageTiles made{.programs = std::min(count, at_once),
                     .phase_us = gluon ? machine.rates.gluon_phase_us : machine.rates.phase_us,
-                    .memory_gbps = gluon ? machine.rates.gluon_memory_gbps : machine.rates.memory_gbps};
+                    .memory_gbps = memory_gbps,
+                    .again_gbps = memory_gbps};
     const double wide = us_of(tile.block_n);
     const double narrow = us_of(tile.block_n / 2);
     const std::int64_t wide_columns = std::int64_t{std::max(tile.num_wide, 0)} * tile.block_n;

@@ -74,7 +74,7 @@ Estimate estimate_program(const fuse::StagedProgram& program, const fuse::Decisi
         made.programs =
             std::clamp<std::int64_t>(stage.kernel.num_programs(), 1, std::max<std::int64_t>(1, sms));
         made.phase_us = machine.rates.phase_us;
-        made.memory_gbps = machine.rates.memory_gbps;
+        made.memory_gbps = made.again_gbps = machine.rates.memory_gbps;
     }
     const double fixed_us = machine.rates.call_us + machine.rates.fused_us;
     return play(program, work, stages, fixed_us, machine, strategy);

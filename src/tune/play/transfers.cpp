@@ -3,34 +3,24 @@
 #include <algorithm>
 
 #include "syncopate/fuse/model/backend.hpp"
-#include "tune/play/transfer_plan.hpp"
 
 namespace syncopate::tune {
 
 using plan::Backend;
 
-Rows rows_of_rank(std::int64_t m, std::int32_t ranks, std::int32_t rank) {
-    const std::int64_t base = m / ranks;
-    const std::int64_t extra = m % ranks;
-    const std::int64_t first = rank * base + std::min<std::int64_t>(rank, extra);
-    return {first, first + base + (rank < extra ? 1 : 0)};
-}
-
-std::vector<Rows> parts_of(Rows range, std::int32_t parts) {
-    std::vector<Rows> made;
-    for (std::int32_t part = 0; part < parts; ++part) {
-        const Rows rows = rows_of_rank(range.end - range.begin, parts, part);
-        if (rows.begin < rows.end) made.push_back({range.begin + rows.begin, range.begin + rows.end});
-    }
-    return made;
-}
-
 std::vector<std::int64_t> slices_of(const Chunking& chunking, std::int64_t k) {
     if (!chunking.slices.empty()) return chunking.slices;
     std::vector<std::int64_t> extents;
-    for (const Rows& slice : parts_of({0, k}, chunking.num_slices))
-        extents.push_back(slice.end - slice.begin);
+    for (std::int32_t slice = 0; slice < chunking.num_slices; ++slice)  // the first ones longer by one
+        extents.push_back(k / chunking.num_slices + (slice < k % chunking.num_slices ? 1 : 0));
     return extents;
+}
+
+bool stores_at_owners(OperatorRow::Kind kind, const Strategy& strategy) {
+    using Kind = OperatorRow::Kind;
+    const bool sends = kind == Kind::scatters || kind == Kind::reduces || kind == Kind::sends;
+    return sends && !strategy.one_step &&
+           (strategy.backend == Backend::tma_inline || strategy.stored > 0 || strategy.kernel_sums);
 }
 
 plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strategy& strategy,
@@ -56,7 +46,6 @@ plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strat
     if (fuse::is_engine(strategy.backend)) {
         links.sm.blocks = 0;
         links.sm.lanes = kEngineLanes;
-        links.start_us += machine.rates.engine_us;
         links.sm.gbps = machine.rates.engine_gbps.at(strategy.engine_blocks.value_or(0));
         // Fewer blocks than were measured.
         const double blocks = strategy.engine_blocks.value_or(0) * links.sm.gbps_per_block;

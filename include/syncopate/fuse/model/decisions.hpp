@@ -33,6 +33,10 @@ struct Decisions {
     InlineLoads loads;
 };
 
+/// The passes from lower to order, and no checks: who does what, and in which order. What it leaves is empty.
+[[nodiscard]] Result<Decisions> arrange(const StagedProgram& program, const Options& options = {},
+                                        Scope scope = {});
+
 /// The passes from lower to guard. Fails as fuse does.
 [[nodiscard]] Result<Decisions> decide(const StagedProgram& program, const Options& options = {},
                                        Scope scope = {});

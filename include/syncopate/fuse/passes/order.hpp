@@ -52,6 +52,7 @@ struct StageOrder {
     std::vector<std::int64_t> program_of;
     std::size_t round = 1;   ///< tiles that run at once, about
     HeadStart head_start{};  ///< of its first programs
+    bool in_turns = false;   ///< chunks take turns, a tile each
     bool phased = false;     ///< tiles walk their loops in phases, as what they need arrives
     std::int64_t trips = 0;  ///< iterations of the loop, where it is one, alike in all tiles; 0: not phased
     std::int64_t most_slots = 0;             ///< as kernel::Kernel's

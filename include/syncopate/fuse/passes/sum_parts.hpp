@@ -20,8 +20,10 @@
 
 namespace syncopate::fuse {
 
+inline constexpr std::int64_t kMostSumParts = 8;  ///< of one sum
+
 /// `chunk` as boxes in the order in which `stage`'s kernel makes them: about one for every
-/// Costs::part_rounds rounds of its `programs` over it, at most eight; one where the kernel does not write
+/// Costs::part_rounds rounds of its `programs` over it, at most kMostSumParts; one where the kernel does not write
 /// the chunk's tensor (of `tensor_name`), or where every cut would change the order of many tiles.
 /// `last_round`: what the last round of tiles makes is a part of its own, since nothing runs beside its sum
 /// that would hide it.

@@ -77,6 +77,7 @@ struct OpTiming {
 struct SimulateOptions {
     bool posts = true;                             ///< false: ops end with their last byte, without post_us
     std::vector<std::vector<OpTiming>> timings{};  ///< by rank and index of the op; empty: nothing is known
+    bool times_only = false;  ///< the plan is known to be well formed, and nobody asks for its bound
 };
 
 /// Rank r runs on device r. Fails if the plan has more ranks than the topology has devices, an op is

@@ -46,7 +46,6 @@ struct Rates : fuse::Costs {
     double sm_tf32_tflops = 0;
     double sm_fp32_tflops = 0;
     double sm_load_gbps = 0;
-    double mixed_narrow = 0;
     double tile_us = 0;
     double idle_gain = 0;
     double memory_gbps = 0;
@@ -61,14 +60,12 @@ struct Rates : fuse::Costs {
     double gluon_fused_us = 0;
     double kernel_sums_us = 0;
     double kernel_sums_gbps = 0;
-    double poll_us = 0;
     double phase_us = 0;
     double gluon_phase_us = 0;
     double long_us = 0;
     double long_plain = 0;
-    double beside_copies = 0;
+    double beside_copies = 1;
     double beside_sums = 0;
-    double gluon_beside_sums = 0;
     double sum_gbps = 0;
     double gluon_sum_gbps = 0;
     double sum_us = 0;
@@ -76,21 +73,14 @@ struct Rates : fuse::Costs {
     double store_stall_gbps = 0;
     double store_us = 0;
     double read_gbps = 0;
-    double read_us = 0;
-    double pulled_last_gbps = 0;
     double part_us = 0;
+    double pulled_slow_gbps = 0;
     double sent_us = 0;
     double copied_part_us = 0;
-    double last_us = 0;
     double copies_us = 0;
-    double engine_us = 0;
     double engine_walk_us = 0;
     double engine_ldst = 0;
-    double engine_sum_ldst = 0;
-    double pulled_us = 0;
-    double pulled_slow_gbps = 0;
     double crossing_gbps = 0;
-    double stored_contended = 0;
     double gluon_tflops = 0;
     double gluon_narrow = 0;
     double gluon_load_gbps = 0;
@@ -116,7 +106,7 @@ struct Rates : fuse::Costs {
     Curve library_exchange_us;
 
     /// GB/s of sums by so many blocks of the chunk engine.
-    [[nodiscard]] double engine_sums(plan::Backend by, std::int32_t blocks) const;
+    [[nodiscard]] double engine_sums(std::int32_t blocks) const;
     bool operator==(const Rates&) const = default;
 };
 

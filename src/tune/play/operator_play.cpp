@@ -1,0 +1,43 @@
+// A call of one of the library's operators on a machine: its program, arranged by fuse, played.
+#include "tune/play/operator_play.hpp"
+
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/ops/program.hpp"
+#include "syncopate/tune/candidates/program.hpp"
+#include "tune/play/player.hpp"
+#include "tune/play/product_tiles.hpp"
+
+namespace syncopate::tune {
+
+Result<Estimate> play_operator(const Problem& problem, const Machine& machine, const Strategy& strategy) {
+    std::vector<ProductTiles> products;
+    Strategy runs = strategy;
+    runs.tiles.clear();
+    runs.kernel = strategy.kernel_sums ? ProductKernel::gluon : ProductKernel::plain;
+    const std::vector<Product> all = products_of(problem, strategy);
+    for (const Product& one : all) {
+        products.emplace_back(problem, machine, strategy, one);
+        runs.tiles.push_back(products.back().run_tile());
+        runs.programs = products.back().run_programs();
+    }
+    const double fixed = fixed_us(machine.rates, strategy, all.front().kind);
+    if (problem.ranks == 1) {
+        Estimate made{.fixed = machine.rates.call_us};
+        for (const ProductTiles& product : products) made.compute += product.alone_us();
+        made.us = made.fixed + made.compute;
+        return made;
+    }
+    // Scales are few bytes.
+    Problem unscaled = problem;
+    unscaled.scales = Scales::none;
+    Result<fuse::StagedProgram> program = ops::program(unscaled, runs);
+    if (!program) return program.error();
+    Result<fuse::Decisions> work = fuse::arrange(*program, options_of(strategy, fuse::Device::cuda, machine));
+    if (!work) return work.error();
+    std::vector<StageTiles> stages;
+    for (std::size_t i = 0; i < products.size(); ++i)
+        stages.push_back(products[i].stage(program->stages[i].kernel));
+    return play(*program, *work, stages, fixed, machine, strategy, true);
+}
+
+}  // namespace syncopate::tune
