@@ -37,8 +37,6 @@ FITTED = (
     "tile_us",
     "idle_gain",
     "fused_us",
-    "library_load_gbps",
-    "library_call_us",
     "copied_part_us",
     "store_stall_gbps",
     "beside_sums",

@@ -162,8 +162,8 @@ TEST(Measured, TakesTablesAndTheLinksSignals) {
               "tables.engine_gbps: 4 does not come after 8");
 }
 
-/// Of a table of bench/results: lines of M,N,K,"64x128x64/8 split 2",us; or those of M,N,K,cublas,us.
-std::vector<TimedProduct> timed_products(const std::string& table, bool library = false) {
+/// Of a table of bench/results: lines of M,N,K,"64x128x64/8 split 2",us.
+std::vector<TimedProduct> timed_products(const std::string& table) {
     std::ifstream file(std::string(SYNCOPATE_SOURCE_DIR) + "/bench/results/" + table);
     std::vector<TimedProduct> made;
     for (std::string line; std::getline(file, line);) {
@@ -171,9 +171,6 @@ std::vector<TimedProduct> timed_products(const std::string& table, bool library 
         std::string m, n, k, name, us;
         for (std::string* cell : {&m, &n, &k, &name, &us}) std::getline(cells, *cell, ',');
         TileConfig tile;
-        if (library && name == "cublas")
-            made.push_back({{std::stol(m), std::stol(n), std::stol(k)}, tile, std::stod(us)});
-        if (library) continue;
         char rest[16] = "";
         const int read = std::sscanf(name.c_str(), "%dx%dx%d/%d%15[^,]", &tile.block_m, &tile.block_n,
                                      &tile.block_k, &tile.stages, rest);
@@ -185,17 +182,18 @@ std::vector<TimedProduct> timed_products(const std::string& table, bool library 
 }
 
 TEST(Measured, FitsTheGluonKernelsFiguresToProducts) {
-    for (const auto& [table, other, count] :
-         {std::tuple("gemm_1xH100.csv", "h200x1", 200U), std::tuple("gemm_1xH200.csv", "h100x1", 400U)}) {
+    for (const auto& [table, own, other, count] : {std::tuple("gemm_1xH100.csv", "h100x1", "h200x1", 200U),
+                                                   std::tuple("gemm_1xH200.csv", "h200x1", "h100x1", 400U)}) {
         const std::vector<TimedProduct> timed = timed_products(table);
         EXPECT_GT(timed.size(), count) << table;
-        const ProductFit fit = fit_gluon(timed, *find_machine(other));  // from another machine's figures
+        Machine start = *find_machine(other);                            // another machine's figures
+        start.rates.memory_gbps = find_machine(own)->rates.memory_gbps;  // measured by itself
+        const ProductFit fit = fit_gluon(timed, start);
         EXPECT_LT(fit.off, 0.1) << table;
-        EXPECT_EQ(fit.figures.size(), 9U);
-        EXPECT_EQ(fit.figures.count("gluon_fused_us"), 0U) << "that takes two ranks";
-        EXPECT_EQ(fit_gluon(timed, *find_machine(other)).figures, fit.figures);
+        EXPECT_EQ(fit.figures.size(), 5U);
+        EXPECT_EQ(fit_gluon(timed, start).figures, fit.figures);
         // As the choice takes them: of each shape the tiles that are ranked first.
-        Machine machine = *find_machine(other);
+        Machine machine = start;
         for (const FigureRow& row : machine_figures()) {
             if (const auto found = fit.figures.find(row.name); found != fit.figures.end())
                 machine.rates.*row.figure = found->second;
@@ -216,21 +214,6 @@ TEST(Measured, FitsTheGluonKernelsFiguresToProducts) {
     }
 }
 
-TEST(Measured, FitsTheVendorsFiguresToProducts) {
-    for (const auto& [table, own, other] : {std::tuple("gemm_1xH100.csv", "h100x1", "h200x1"),
-                                            std::tuple("gemm_1xH200.csv", "h200x1", "h100x1")}) {
-        const std::vector<TimedProduct> timed = timed_products(table, true);
-        EXPECT_GE(timed.size(), 26U) << table;
-        Machine start = *find_machine(own);  // whose memory and multiprocessors are measured by themselves
-        const Rates from = find_machine(other)->rates;
-        start.rates.library_load_gbps = from.library_load_gbps / 2;
-        start.rates.library_tile_us = 3 * from.library_tile_us;
-        const ProductFit fit = fit_library(timed, start);
-        EXPECT_EQ(fit.figures.size(), 3U);
-        EXPECT_LT(fit.off, 0.1) << table;
-    }
-}
-
 TEST(Measured, TakesTheFittedFiguresOfEnoughProducts) {
     std::string text = R"({"products": [)";
     for (int i = 0; i < 12; ++i) {
@@ -244,13 +227,12 @@ TEST(Measured, TakesTheFittedFiguresOfEnoughProducts) {
     measurement->devices = 2;
     measurement->num_sms = 132;
     const Machine machine = machine_of(*measurement).value();
-    EXPECT_TRUE(machine.sources.at("gluon_memory_gbps")
-                    .starts_with("measured here: fitted to the times of 12 tilings"))
-        << machine.sources.at("gluon_memory_gbps");
-    EXPECT_NE(machine.rates.gluon_memory_gbps, find_machine("h200x2")->rates.gluon_memory_gbps);
-    measurement->products.pop_back();
     EXPECT_TRUE(
-        machine_of(*measurement).value().sources.at("gluon_memory_gbps").starts_with("that of h200x2"));
+        machine.sources.at("gluon_load_gbps").starts_with("measured here: fitted to the times of 12 tilings"))
+        << machine.sources.at("gluon_load_gbps");
+    EXPECT_NE(machine.rates.gluon_load_gbps, find_machine("h200x2")->rates.gluon_load_gbps);
+    measurement->products.pop_back();
+    EXPECT_TRUE(machine_of(*measurement).value().sources.at("gluon_load_gbps").starts_with("that of h200x2"));
     const auto refusal = [](const char* products) {
         return measurement_from_json(fmt::format(R"({{"products": {}}})", products)).error().message;
     };
@@ -260,9 +242,6 @@ TEST(Measured, TakesTheFittedFiguresOfEnoughProducts) {
                               "[[64.5, 64, 64, 64, 64, 128, 6, 1, 9]]"})
         EXPECT_TRUE(refusal(wrong).starts_with("products[0]: expected M, N, K, block_m")) << wrong;
     EXPECT_EQ(refusal("3"), "products: expected a list");
-    EXPECT_EQ(
-        measurement_from_json(R"({"library_products": [[64, 64, 64, 9.5], [64, 64, 9.5]]})").error().message,
-        "library_products[1]: expected M, N, K, and a time, all positive");
 }
 
 TimedCall timed_call(const Machine& machine, const char* figure, const char* problem, const char* strategy) {
@@ -276,14 +255,11 @@ TEST(CallFit, FindsTheFiguresThatTheCallsWereMadeWith) {
     const Machine start = *find_machine("h200x2");
     Machine other = start;
     other.rates.fused_us *= 1.7;
-    other.rates.kernel_sums_us /= 2;
     other.rates.kernel_sums_gbps *= 0.6;
     other.rates.sum_us *= 5;  // further than a figure goes
     const std::vector<TimedCall> timed{
         timed_call(other, "fused_us", "all_gather_matmul:M=256,N=1792,K=4096",
                    R"({"kernel": "plain", "backend": "tma_dedicated"})"),
-        timed_call(other, "kernel_sums_us", "matmul_reduce_scatter:M=128,N=4096,K=1792",
-                   R"({"kernel": "gluon", "kernel_sums": true})"),
         timed_call(other, "kernel_sums_gbps", "matmul_all_reduce:M=512,N=4096,K=1792",
                    R"({"kernel": "gluon", "kernel_sums": true, "one_step": true})"),
         timed_call(other, "sum_us", "matmul_reduce_scatter:M=1024,N=4096,K=1792",
@@ -291,8 +267,6 @@ TEST(CallFit, FindsTheFiguresThatTheCallsWereMadeWith) {
     const auto found = fit_calls(timed, start);
     ASSERT_EQ(found.size(), timed.size());
     EXPECT_NEAR(found.at("fused_us").value / other.rates.fused_us, 1, 1e-3);
-    // A sum of few rows has a share that its rate makes, which another call sets.
-    EXPECT_LT(found.at("kernel_sums_us").value, start.rates.kernel_sums_us);
     EXPECT_LT(found.at("kernel_sums_gbps").value, start.rates.kernel_sums_gbps);
     EXPECT_NEAR(found.at("sum_us").value / start.rates.sum_us, 4, 1e-3);
     EXPECT_NE(found.at("sum_us").source.find("% off with the nearest one"), std::string::npos);

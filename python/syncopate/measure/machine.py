@@ -163,19 +163,6 @@ def gluon_products(torch: Any, progress: Progress, runs: Sequence[Any]) -> list[
     )
 
 
-def library_products(torch: Any, progress: Progress) -> list[list[float]]:
-    """Of operands that no cache holds."""
-    from . import products
-
-    other = torch.empty(int(products.CACHE_BYTES) // 4, dtype=torch.int32, device="cuda")
-    return products.measured(
-        [products.LibraryRun(shape) for shape in products.LIBRARY_SHAPES],
-        products.library_calls,
-        lambda call: microseconds(call, torch, before=other.max),
-        progress,
-    )
-
-
 def call_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]]:
     """What a fused call takes more than its plain kernel."""
     from ..group import alone
@@ -264,7 +251,7 @@ def main() -> int:
     from ..strategy.choose import runs_gluon
     from . import network
     from .attention import runs as attention_runs
-    from .products import LIBRARY_SHAPES, gluon_runs
+    from .products import gluon_runs
 
     try:
         count = gpu_count()
@@ -293,11 +280,10 @@ def main() -> int:
     attention = attention_runs(gluon, HEAD_DIMS)
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     products = gluon_runs(sms) if gluon else []
-    steps = 4 + 1 + 4 + len(LIBRARY_SHAPES) + len(products) + len(attention)
+    steps = 4 + 1 + 4 + len(products) + len(attention)
     progress = Progress(steps, SECONDS - (time.monotonic() - begin))
     figures = local_figures(torch, progress) | between.get("figures", {})
     progress.kept = SECONDS_OF_ATTENTION
-    by_library = library_products(torch, progress)
     timed = gluon_products(torch, progress, products)
     progress.kept = 0
     tables = attention_tables(torch, progress, gluon, attention)  # last: it takes longest
@@ -308,7 +294,6 @@ def main() -> int:
         "links": {name: us for name, us in between.get("links", {}).items() if us},
         "calls": between.get("calls", []),
         "products": timed,
-        "library_products": by_library,
     }
     text, message = _syncopate.tune.measured_machine(
         properties.name, count, properties.multi_processor_count, json.dumps(measured), path

@@ -1,5 +1,5 @@
-"""Products timed by the library's Gluon kernel in many tiles, and by the vendor's library: the figures of both are fitted to
-these times (C++, tune/machine/product_fit.hpp). Part of `syncopate tune --measure-machine`."""
+"""Products timed by the library's Gluon kernel in many tiles: its figures are fitted to these times (C++,
+tune/machine/product_fit.hpp). Part of `syncopate tune --measure-machine`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from ..kernels.gluon_launch import GluonTiling
 from ..kernels.gluon_tiles import ranked
@@ -25,17 +25,6 @@ SHAPES = (
     (1024, 2304, 7168),
     (2048, 4096, 4096),
     (4096, 4096, 1024),
-)
-#: By the vendor's library: the same, and calls so small that little but the call is left.
-LIBRARY_SHAPES = (
-    (64, 64, 64),
-    *SHAPES,
-    (64, 1024, 1024),
-    (128, 8192, 1024),
-    (256, 2048, 2048),
-    (1024, 4096, 4096),
-    (1024, 3584, 8192),
-    (4096, 4096, 2048),
 )
 TILINGS = 6  # of each shape, at most
 AT_LEAST_US = 200  # of calls in one graph: what its launch takes does not count
@@ -59,24 +48,6 @@ class GluonRun:
         """As C++ reads it (measured.hpp)."""
         t = self.tiling
         return [*self.shape, t.block_m, t.block_n, t.block_k, t.stages, t.split_k, us]
-
-
-@dataclass(frozen=True)
-class LibraryRun:
-    """One product by the vendor's library."""
-
-    shape: tuple[int, int, int]
-
-    @property
-    def name(self) -> str:
-        return f"{'x'.join(map(str, self.shape))} by the vendor's library"
-
-    def timed(self, us: float) -> list[float]:
-        """As C++ reads it (measured.hpp)."""
-        return [*self.shape, us]
-
-
-Product = TypeVar("Product", GluonRun, LibraryRun)
 
 
 def gluon_runs(sms: int) -> list[GluonRun]:
@@ -125,19 +96,9 @@ def gluon_calls(run: GluonRun, sms: int) -> list[Callable[[], None]]:
     return list(itertools.islice(itertools.cycle(made), count))
 
 
-def library_calls(run: LibraryRun, device: str = "cuda") -> list[Callable[[], Any]]:
-    """One call, as the estimate takes it."""
-    import torch
-
-    m, n, k = run.shape
-    x, w = (torch.randn(*size, dtype=torch.bfloat16, device=device) for size in ((m, k), (k, n)))
-    y = torch.empty(m, n, dtype=torch.bfloat16, device=device)
-    return [lambda: torch.mm(x, w, out=y)]
-
-
 def measured(
-    these: Iterable[Product],
-    make: Callable[[Product], list[Callable[[], Any]]],
+    these: Iterable[GluonRun],
+    make: Callable[[GluonRun], list[Callable[[], Any]]],
     microseconds: Callable[[Callable[[], Any]], float],
     progress: Any,
 ) -> list[list[float]]:

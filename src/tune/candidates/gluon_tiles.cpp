@@ -27,7 +27,6 @@ constexpr double kRowsReadTwice = 0.98;        // of the rate: by two wgmmas
 constexpr double kNarrowTwice = 0.85;          // of the rate: by wgmmas of 64 and 32 columns
 constexpr double kFewStages = 0.95;            // of the rate: three stages of 192 x 192
 constexpr double kHalfLines = 0.95;            // of memory's rate: 32 columns of w are 64 bytes a row
-constexpr double kFilledBytes = 96 << 10;      // of w on their way to a program, for which gluon_filled holds
 // Of shared memory, besides tiles (tests/python/gluon_resources.csv): a waiter's words and mbarriers, a
 // stage's mbarriers, and a split's verdict.
 constexpr std::int64_t kWordBytes = 2560;
@@ -70,16 +69,15 @@ std::string size_objection(const TileConfig& tile) {
 }
 
 /// Of the rate of a wide wgmma.
-double rate_of(const Rates& rates, const TileConfig& tile) {
+double rate_of(const TileConfig& tile) {
     if (tile.block_m == kThreeConsumers) return kRowsReadTwice * kFewStages;
-    const bool is_wide = tile.block_n >= kWideColumns;
-    if (takes_two_wgmmas(tile.block_n)) return is_wide ? kRowsReadTwice : kNarrowTwice;
-    return is_wide ? 1 : rates.gluon_narrow;
+    if (!takes_two_wgmmas(tile.block_n)) return 1;
+    return tile.block_n >= kWideColumns ? kRowsReadTwice : kNarrowTwice;
 }
 
 /// µs of arithmetic, or of loading what it takes, for so much of K of a tile.
 double depth_us(const Rates& rates, const Operands& operands, const TileConfig& tile, double depth) {
-    const double rate = rates.gluon_tflops * rate_of(rates, tile) * faster(operands.dtype);
+    const double rate = rates.gluon_tflops * rate_of(tile) * faster(operands.dtype);
     const double multiply =
         2.0 * std::max(tile.block_m, kWgmmaRows) * tile.block_n * depth / (rate * kFlopsPerUs);
     const double load =
@@ -94,16 +92,13 @@ double split_us(const Rates& rates, const TileConfig& tile) {
            kSum * tile.split_k * tile.block_m * tile.block_n / (rates.gluon_split_gbps * kBytesPerUs);
 }
 
-/// µs of reading the operands from memory, whose rate takes enough of w on its way. `working`: of the
-/// programs.
+/// µs of reading the operands from memory.
 double memory_us(const Rates& rates, const Operands& operands, const ProductShape& shape,
-                 const TileConfig& tile, double working) {
+                 const TileConfig& tile) {
     const double bytes = operands.item() * static_cast<double>(shape.n * shape.k + shape.m * shape.k) +
                          kOutItem * static_cast<double>(shape.m * shape.n);
-    const double on_way = operands.item() * tile.stages * tile.block_k * tile.block_n;
-    const double filled = std::min(working * rates.gluon_filled * on_way / kFilledBytes, 1.0);
     const double lines = tile.block_n < 64 ? kHalfLines : 1;
-    return bytes / (rates.gluon_memory_gbps * kBytesPerUs * filled * lines);
+    return bytes / (rates.memory_gbps * kBytesPerUs * lines);
 }
 
 }  // namespace
@@ -166,10 +161,9 @@ double gluon_product_us(const Machine& machine, const Operands& operands, const 
     const std::int64_t tiles = tiles_of(shape, tile);
     const std::int64_t at_once =
         std::min(tiles, std::max<std::int64_t>(programs / std::max(1, tile.split_k), 1));
-    const double working = static_cast<double>(at_once * tile.split_k) / programs;
-    const double memory = memory_us(rates, operands, shape, tile, working) + split_us(rates, tile);
+    const double memory = memory_us(rates, operands, shape, tile) + split_us(rates, tile);
     const auto rounds = static_cast<double>(ceil_div(tiles, at_once));
-    return std::max(rounds * gluon_tile_us(machine, operands, tile, shape.k), memory) + rates.gluon_call_us;
+    return std::max(rounds * gluon_tile_us(machine, operands, tile, shape.k), memory);
 }
 
 std::vector<TileConfig> gluon_tile_configs(const Operands& operands, const ProductShape& shape,
@@ -216,8 +210,7 @@ TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands
         if (place != ProductPlace::apart && rounds > 1) {
             const auto& us = place == ProductPlace::in_turns ? gluon_turns_tile_us : gluon_lone_tile_us;
             const double tile_us = us(machine, operands, tile, shape.k);
-            rank.first =
-                std::max(rank.first, static_cast<double>(rounds) * tile_us + machine.rates.gluon_call_us);
+            rank.first = std::max(rank.first, static_cast<double>(rounds) * tile_us);
         }
         return rank;
     });

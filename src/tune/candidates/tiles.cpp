@@ -12,11 +12,6 @@ namespace {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-double sm_tflops(const Machine& machine, plan::DType dtype, const TileConfig& tile) {
-    if (plan::size_of(dtype) <= 2) return machine.rates.sm_tflops * faster(dtype);
-    return tile.precision == "ieee" ? machine.rates.sm_fp32_tflops : machine.rates.sm_tf32_tflops;
-}
-
 double raw_tile_us(double tflops, double load_gbps, double overhead, std::int64_t rows, std::int64_t columns,
                    std::int64_t k, std::size_t bytes) {
     const auto r = static_cast<double>(rows);
@@ -78,7 +73,10 @@ constexpr TileConfig shaped(std::int32_t m, std::int32_t n, std::int32_t k, std:
 
 }  // namespace
 
-double faster(plan::DType dtype) { return plan::size_of(dtype) == 1 ? 2 : 1; }
+double faster(plan::DType dtype, std::string_view precision) {
+    if (plan::size_of(dtype) <= 2) return plan::size_of(dtype) == 1 ? 2 : 1;
+    return precision == "ieee" ? 1.0 / 16 : 1.0 / 2;
+}
 
 TileGrid tile_grid(std::int64_t m, std::int64_t n, const TileConfig& tile) {
     TileGrid grid{.rows = ceil_div(m, tile.block_m), .block_m = tile.block_m, .block_n = tile.block_n};
@@ -95,8 +93,8 @@ TileGrid tile_grid(std::int64_t m, std::int64_t n, const TileConfig& tile) {
 double tile_us(const Machine& machine, plan::DType dtype, const TileConfig& tile, std::int64_t width,
                std::int64_t k) {
     const Rates& rates = machine.rates;
-    const double us = raw_tile_us(sm_tflops(machine, dtype, tile), rates.sm_load_gbps, 0, tile.block_m, width,
-                                  k, plan::size_of(dtype));
+    const double us = raw_tile_us(rates.sm_tflops * faster(dtype, tile.precision), rates.sm_load_gbps, 0,
+                                  tile.block_m, width, k, plan::size_of(dtype));
     return us + rates.tile_us;
 }
 
@@ -155,22 +153,22 @@ double library_product_us(const Machine& machine, plan::DType dtype, const Produ
                                                                          {256, 128},
                                                                          {64, 256}}};
     constexpr std::int64_t kLeastDepth = 512;  // of a share of a reduction
-    const double tflops = sm_tflops(machine, dtype, {.precision = "tf32"});
+    const double tflops = rates.sm_tflops * faster(dtype);
     double best = std::numeric_limits<double>::infinity();
     for (const auto& [rows, columns] : kShapes) {
         for (const std::int64_t share : {1, 2, 4, 8}) {
             if (share > 1 && shape.k / share < kLeastDepth) break;
             const std::int64_t tiles = ceil_div(shape.m, rows) * ceil_div(shape.n, columns) * share;
-            const double tile = raw_tile_us(tflops, rates.library_load_gbps, rates.library_tile_us, rows,
-                                            columns, shape.k / share, plan::size_of(dtype));
+            const double tile = raw_tile_us(tflops, rates.gluon_load_gbps, rates.gluon_tile_us, rows, columns,
+                                            shape.k / share, plan::size_of(dtype));
             const double partial =
                 share == 1 ? 0
-                           : 2 * rates.library_tile_us + static_cast<double>(shape.m * shape.n * 8 * share) /
-                                                             (rates.memory_gbps * kBytesPerUs);
+                           : 2 * rates.gluon_tile_us + static_cast<double>(shape.m * shape.n * 8 * share) /
+                                                           (rates.memory_gbps * kBytesPerUs);
             best = std::min(best, static_cast<double>(ceil_div(tiles, machine.num_sms)) * tile + partial);
         }
     }
-    return rates.library_call_us + std::max(best, memory_us(machine, dtype, shape));
+    return std::max(best, memory_us(machine, dtype, shape));
 }
 
 std::vector<TileConfig> tile_configs(plan::DType dtype, const ProductShape& shape) {

@@ -60,18 +60,15 @@ Status read_tables(const nlohmann::json& tables, Measurement& made) {
     return Done{};
 }
 
-/// A product by its shape, and by its tiles where it has `tiled`.
-Result<TimedProduct> product_from(const nlohmann::json& entry, bool tiled) {
-    const std::size_t members = tiled ? 9 : 4;
-    if (!entry.is_array() || entry.size() != members || !std::ranges::all_of(entry, is_positive) ||
+Result<TimedProduct> product_from(const nlohmann::json& entry) {
+    constexpr std::size_t kMembers = 9;
+    if (!entry.is_array() || entry.size() != kMembers || !std::ranges::all_of(entry, is_positive) ||
         !std::all_of(entry.begin(), entry.end() - 1,
                      [](const auto& value) { return value.is_number_integer(); }))
-        return Error{fmt::format("expected M, N, K, {}and a time, all positive",
-                                 tiled ? "block_m, block_n, block_k, stages, split_k " : "")};
+        return Error{"expected M, N, K, block_m, block_n, block_k, stages, split_k and a time, all positive"};
     TimedProduct product{
         .shape = {entry[0].get<std::int64_t>(), entry[1].get<std::int64_t>(), entry[2].get<std::int64_t>()},
         .us = entry.back().get<double>()};
-    if (!tiled) return product;
     product.tile = {.block_m = entry[3].get<std::int32_t>(),
                     .block_n = entry[4].get<std::int32_t>(),
                     .block_k = entry[5].get<std::int32_t>(),
@@ -81,14 +78,13 @@ Result<TimedProduct> product_from(const nlohmann::json& entry, bool tiled) {
     return objection.empty() ? Result<TimedProduct>(product) : Error{objection};
 }
 
-Status read_products(const nlohmann::json& read, const char* name, bool tiled,
-                     std::vector<TimedProduct>& products) {
-    if (!read.contains(name)) return Done{};
-    const auto& list = read[name];
-    if (!list.is_array()) return Error{fmt::format("{}: expected a list", name)};
+Status read_products(const nlohmann::json& read, std::vector<TimedProduct>& products) {
+    if (!read.contains("products")) return Done{};
+    const auto& list = read["products"];
+    if (!list.is_array()) return Error{"products: expected a list"};
     for (std::size_t at = 0; at < list.size(); ++at) {
-        const Result<TimedProduct> product = product_from(list[at], tiled);
-        if (!product) return Error{fmt::format("{}[{}]: {}", name, at, product.error().message)};
+        const Result<TimedProduct> product = product_from(list[at]);
+        if (!product) return Error{fmt::format("products[{}]: {}", at, product.error().message)};
         products.push_back(*product);
     }
     return Done{};
@@ -140,10 +136,6 @@ void add_fitted(const Measurement& measurement, Machine machine, Figures& figure
     const std::vector<TimedProduct>& gluon = measurement.products;
     if (gluon.size() >= kEnough && machine.rates.gluon_tflops > 0)
         add(fit_gluon(gluon, machine), fmt::format("{} tilings of products", gluon.size()), figures);
-    const std::vector<TimedProduct>& library = measurement.library_products;
-    if (library.size() >= kEnough)
-        add(fit_library(library, machine), fmt::format("{} products of the vendor's", library.size()),
-            figures);
 }
 
 }  // namespace
@@ -160,11 +152,8 @@ Result<Measurement> measurement_from_json(std::string_view text) {
         const Status tables = read_tables(read["tables"], made);
         if (!tables) return tables.error();
     }
-    for (const Status& list : {read_products(read, "products", true, made.products),
-                               read_products(read, "library_products", false, made.library_products),
-                               read_calls(read, made.calls)}) {
-        if (!list) return list.error();
-    }
+    SYNCOPATE_TRY(read_products(read, made.products));
+    SYNCOPATE_TRY(read_calls(read, made.calls));
     if (!read.contains("links")) return made;
     const auto& links = read["links"];
     const auto take = [&](const char* name, std::optional<double>& place) -> Status {

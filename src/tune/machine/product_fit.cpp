@@ -21,6 +21,9 @@ constexpr double kFar =
     8;  // times a figure of another GPU, or one over that: what few products leave open stays near
 constexpr double kRegret = 4;  // so much more counts a time lost by the choice than one that is told wrongly
 
+/// Stands for what a call takes besides its tiles, which the estimate counts elsewhere: fitted, and left.
+constexpr std::string_view kCall = "call_us";
+
 using Rows = std::vector<const FigureRow*>;
 
 /// |log(estimated / measured)|
@@ -80,7 +83,9 @@ Machine nearest(const Machine& start, const Rows& rows, const Cost& cost) {
 
 ProductFit fit_of(const Machine& machine, const Rows& rows, double off) {
     ProductFit fit{.off = off};
-    for (const FigureRow* row : rows) fit.figures[std::string(row->name)] = machine.rates.*row->figure;
+    for (const FigureRow* row : rows) {
+        if (row->name != kCall) fit.figures[std::string(row->name)] = machine.rates.*row->figure;
+    }
     return fit;
 }
 
@@ -121,7 +126,7 @@ Judged judge(const std::vector<Group>& groups, const Machine& machine) {
         regret += std::ranges::min(group, {}, rank)->us / least - 1;
         for (const TimedProduct* product : group) {
             if (product->us > kWorth * least) continue;
-            sum += off(rank(product).first, product->us);
+            sum += off(rank(product).first + machine.rates.call_us, product->us);
             ++count;
         }
     }
@@ -131,9 +136,8 @@ Judged judge(const std::vector<Group>& groups, const Machine& machine) {
 }  // namespace
 
 ProductFit fit_gluon(const std::vector<TimedProduct>& timed, const Machine& start) {
-    static constexpr std::array<std::string_view, 9> kNames{
-        "gluon_tflops",     "gluon_narrow",      "gluon_load_gbps", "gluon_tile_us", "gluon_split_us",
-        "gluon_split_gbps", "gluon_memory_gbps", "gluon_filled",    "gluon_call_us"};
+    static constexpr std::array<std::string_view, 6> kNames{
+        "gluon_tflops", "gluon_load_gbps", "gluon_tile_us", "gluon_split_us", "gluon_split_gbps", kCall};
     const Rows rows = rows_of(kNames);
     const std::vector<Group> groups = by_shape(timed);
     const Machine found = nearest(start, rows, [&](const Machine& machine) {
@@ -141,20 +145,6 @@ ProductFit fit_gluon(const std::vector<TimedProduct>& timed, const Machine& star
         return judged.off + kRegret * judged.regret;
     });
     return fit_of(found, rows, judge(groups, found).off);
-}
-
-ProductFit fit_library(const std::vector<TimedProduct>& timed, const Machine& start) {
-    static constexpr std::array<std::string_view, 3> kNames{"library_load_gbps", "library_tile_us",
-                                                            "library_call_us"};
-    const Rows rows = rows_of(kNames);
-    const auto cost = [&](const Machine& machine) {
-        double sum = 0;
-        for (const TimedProduct& product : timed)
-            sum += off(library_product_us(machine, plan::DType::bf16, product.shape), product.us);
-        return sum / static_cast<double>(timed.size());
-    };
-    const Machine found = nearest(start, rows, cost);
-    return fit_of(found, rows, cost(found));
 }
 
 }  // namespace syncopate::tune

@@ -93,7 +93,7 @@ void CallOps::set_links(const Machine& machine) {
     if (follows_tiles_ && !precedes_tiles_) links_.start_us = 0;
     if (!precedes_tiles_) return;
     if (!fuse::is_engine(strategy_.backend)) {
-        links_.start_us += rates_.copies_us;
+        links_.start_us += rates_.kernel_us;
         return;
     }
     const auto blocks = static_cast<std::uint64_t>(strategy_.engine_blocks.value_or(1));
@@ -108,7 +108,7 @@ void CallOps::set_links(const Machine& machine) {
         links_.sm.gbps /= static_cast<double>(sent);
         return;
     }
-    links_.start_us += rates_.engine_walk_us;
+    links_.start_us += rates_.kernel_us;
     if (strategy_.backend == Backend::ldst_dedicated && plan_.ranks.front().size() > 1)
         links_.sm.gbps /= kEngineLanes;
 }
@@ -117,7 +117,7 @@ double CallOps::ends_us() const {
     std::map<std::int32_t, std::int32_t> copies;  // by peer
     bool summed = false;
     for (NodeId op = graph_.first_op[0]; op < graph_.first_op[1]; ++op) {
-        if (is_sum(op) && fuse::is_engine(backend_of(op))) return rates_.sent_us;
+        if (is_sum(op) && fuse::is_engine(backend_of(op))) return rates_.sum_us;
         summed |= is_sum(op);
         if (graph_.carrier(op) != Carrier::own || op_of(op).kind != plan::OpKind::push) continue;
         const bool made = std::ranges::any_of(
@@ -127,7 +127,7 @@ double CallOps::ends_us() const {
     std::int32_t most = 0;
     for (const auto& [peer, count] : copies) most = std::max(most, count);
     if (most == 0) return 0;
-    return rates_.copied_part_us * (most - 1) + (summed ? 0 : rates_.sent_us);
+    return rates_.copied_part_us * (most - 1) + (summed ? 0 : rates_.sum_us);
 }
 
 bool CallOps::sums_itself() const {

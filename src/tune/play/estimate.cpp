@@ -23,7 +23,7 @@ Estimate unfused(const Problem& problem, const Machine& machine, const ProductSh
                               : static_cast<double>(shape.n) * problem.out_item();
     const double mib = static_cast<double>(shape.m) * row * (problem.ranks - 1) / problem.ranks / kMib;
     Estimate made;
-    made.compute = library_product_us(machine, problem.dtype, shape) - machine.rates.library_call_us;
+    made.compute = library_product_us(machine, problem.dtype, shape);
     made.communicate = made.exposed = library_collective_us(machine.rates, kind, mib);
     made.fixed = machine.rates.kernel_us;
     made.us = made.fixed + made.compute + made.exposed;

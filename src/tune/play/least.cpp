@@ -48,8 +48,7 @@ private:
             return std::max(alone, fixed_ / 2 + over(bytes_, rates_.read_gbps));
         const double first = strategy_.pull ? engine().pull_us : engine().push_us;
         double begins = links_.start_us + first + latency_us_ + engine().post_us;
-        if (!by_engine()) begins += rates_.copies_us;
-        if (strategy_.backend == Backend::tma_dedicated) begins += rates_.engine_walk_us;
+        if (strategy_.backend != Backend::ldst_dedicated) begins += rates_.kernel_us;
         // What goes by loads and stores may go all at once; else two are on their way at the most.
         const double pair = strategy_.backend == Backend::ldst_dedicated
                                 ? 0
@@ -86,7 +85,7 @@ private:
         const bool everywhere = product_.kind == Kind::reduces;
         if (strategy_.pull) {
             const double us = by_engine() ? rates_.part_us : rates_.sum_us;
-            const double end = by_engine() ? rates_.sent_us : 0;
+            const double end = by_engine() ? rates_.sum_us : 0;
             const double gbps = by_engine()  ? rates_.engine_sums(strategy_.engine_blocks.value_or(0))
                                 : everywhere ? std::max(rates_.read_gbps, rates_.store_gbps)
                                              : rates_.read_gbps;
@@ -102,7 +101,7 @@ private:
         const double sent = over(bytes_ * (strategy_.one_step ? problem_.ranks : 1), gbps);
         const double begins = stores ? 0 : engine().push_us + latency_us_ + engine().post_us;
         if (product_.kind == Kind::sends)
-            return std::max(alone, first + begins + sent) + (stores ? 0 : rates_.sent_us);
+            return std::max(alone, first + begins + sent) + (stores ? 0 : rates_.sum_us);
         if (strategy_.kernel_sums) return std::max(alone, first + sent);
         const double copied = stores || strategy_.one_step ? 0 : (parts() - 1) * rates_.copied_part_us;
         if (!everywhere || strategy_.one_step)

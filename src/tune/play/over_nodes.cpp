@@ -35,11 +35,10 @@ StageTiles tiles_of(const Problem& problem, const Machine& machine, const Strate
         const auto& us = count <= at_once ? gluon_tile_us : gluon_lone_tile_us;
         return us(machine, problem.operands(), tile, shape.k);
     };
-    const double memory_gbps = gluon ? machine.rates.gluon_memory_gbps : machine.rates.memory_gbps;
     StageTiles made{.programs = std::min(count, at_once),
                     .phase_us = gluon ? machine.rates.gluon_phase_us : machine.rates.phase_us,
-                    .memory_gbps = memory_gbps,
-                    .again_gbps = memory_gbps};
+                    .memory_gbps = machine.rates.memory_gbps,
+                    .again_gbps = machine.rates.memory_gbps};
     const double wide = us_of(tile.block_n);
     const double narrow = us_of(tile.block_n / 2);
     const std::int64_t wide_columns = std::int64_t{std::max(tile.num_wide, 0)} * tile.block_n;
@@ -69,7 +68,7 @@ Estimate pair_of(const Problem& problem, const Machine& machine, const ProductSh
         (kind == Kind::reduces ? 2 : 1) *
         (steps * rates.network_us + over(whole * far / (shares ? places : 1), rates.network_collective_gbps));
     Estimate made;
-    made.compute = library_product_us(machine, problem.dtype, shape) - rates.library_call_us;
+    made.compute = library_product_us(machine, problem.dtype, shape);
     made.communicate = made.exposed = std::max(inside, across);
     made.fixed = rates.kernel_us;
     made.us = made.fixed + made.compute + made.exposed;
@@ -115,8 +114,7 @@ Estimate estimate_over_nodes(const Problem& problem, const Machine& machine, con
                                   program->stages[i].kernel));
     const bool quick = strategy.kernel == ProductKernel::gluon &&
                        (row->kind == Kind::gathers || row->kind == Kind::exchanges);
-    const double fixed =
-        machine.rates.call_us + (quick ? machine.rates.gluon_fused_us : machine.rates.fused_us);
+    const double fixed = machine.rates.call_us + (quick ? machine.rates.kernel_us : machine.rates.fused_us);
     return play(*program, *work, stages, fixed, machine, strategy);
 }
 

@@ -32,9 +32,10 @@ std::vector<Product> products_of(const Problem& problem, const Strategy& strateg
 bool comes_before(Kind kind) { return kind == Kind::gathers || kind == Kind::exchanges; }
 
 double fixed_us(const Rates& rates, const Strategy& strategy, Kind kind) {
-    if (strategy.kernel_sums) return rates.call_us + rates.kernel_sums_us;
+    // What waits for peers at its begin, or its end, takes as much longer as a further kernel.
+    if (strategy.kernel_sums) return rates.call_us + 2 * rates.kernel_us;
     const bool gluon = strategy.kernel == ProductKernel::gluon;
-    return rates.call_us + (gluon && comes_before(kind) ? rates.gluon_fused_us : rates.fused_us);
+    return rates.call_us + (gluon && comes_before(kind) ? rates.kernel_us : rates.fused_us);
 }
 
 ProductTiles::ProductTiles(const Problem& problem, const Machine& machine, const Strategy& strategy,
@@ -65,8 +66,7 @@ std::int32_t ProductTiles::run_programs() const {
 
 double ProductTiles::alone_us() const {
     if (!gluon()) return long_call() * product_us(machine_, problem_.dtype, shape_, tile_, programs());
-    const double alone =
-        gluon_product_us(machine_, problem_.operands(), shape_, tile_, programs()) - rates_.gluon_call_us;
+    const double alone = gluon_product_us(machine_, problem_.operands(), shape_, tile_, programs());
     const std::int64_t each = (grid_.tiles() + at_once() - 1) / at_once();
     return std::max(alone, static_cast<double>(each) * one_tile_us(tile_.block_n));
 }

@@ -5,6 +5,7 @@
 
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/tune/candidates/program.hpp"
+#include "syncopate/tune/candidates/tiles.hpp"
 #include "tune/play/player.hpp"
 
 namespace syncopate::tune {
@@ -54,7 +55,7 @@ std::vector<double> program_tile_us(const Machine& machine, const kernel::Kernel
     const Rates& rates = machine.rates;
     bool wide = false;  // some operand has more than 16 bits an element
     for (const kernel::Param& param : kernel.params) wide |= param.read && item_bytes(kernel, param.name) > 2;
-    const double tflops = wide ? rates.sm_tf32_tflops : rates.sm_tflops;
+    const double tflops = rates.sm_tflops * (wide ? faster(plan::DType::fp32) : 1);
     for (const kernel::Tile& tile : kernel.tiles) {
         const double multiply = operations(tile) / (tflops * kFlopsPerUs);
         const double load = bytes(kernel, tile.reads) / (rates.sm_load_gbps * kBytesPerUs);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "syncopate/plan/model/plan.hpp"
@@ -33,9 +34,9 @@ struct TileGrid {
 };
 [[nodiscard]] TileGrid tile_grid(std::int64_t m, std::int64_t n, const TileConfig& tile);
 
-/// The rate of tensor cores for elements of this type over that of 16-bit ones: of the peak rates, as no fp8
-/// product was measured.
-[[nodiscard]] double faster(plan::DType dtype);
+/// The rate of products of elements of this type over that of 16-bit ones: of the peak rates, as no other product
+/// was measured. Those of fp32 are by tf32, or exact ("ieee").
+[[nodiscard]] double faster(plan::DType dtype, std::string_view precision = {});
 
 /// µs of one tile of the given width over `k` of the reduction.
 [[nodiscard]] double tile_us(const Machine& machine, plan::DType dtype, const TileConfig& tile,
@@ -51,7 +52,7 @@ struct TileGrid {
 [[nodiscard]] double occupancy(const Machine& machine, plan::DType dtype, const ProductShape& shape,
                                const TileConfig& tile, std::int32_t programs);
 
-/// The same by the vendor's library, from call to end.
+/// The same by the vendor's library.
 [[nodiscard]] double library_product_us(const Machine& machine, plan::DType dtype, const ProductShape& shape);
 
 /// Of a product's weights; 0 where the cache holds them.

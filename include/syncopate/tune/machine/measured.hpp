@@ -37,14 +37,13 @@ struct Measurement {
     std::optional<double> link_repeat_us;  ///< the same behind another one to the same device
     std::optional<double> signal_us;       ///< from a store of a word until another device sees it
     std::map<std::string, MeasuredTable, std::less<>> tables;  ///< by name of a figure that is a table
-    std::vector<TimedProduct> products;          ///< by the Gluon kernel, to which its figures are fitted
-    std::vector<TimedProduct> library_products;  ///< by the vendor's library: the same
-    std::vector<TimedCall> calls;                ///< that give figures, each with those of the calls before
+    std::vector<TimedProduct> products;  ///< by the Gluon kernel, to which its figures are fitted
+    std::vector<TimedCall> calls;        ///< that give figures, each with those of the calls before
 };
 
 /// From JSON: {"figures": {NAME: {"value", "source"}}, "tables": {NAME: {"points": [[x, y]], "source"}},
 /// "links": {"gbps", "push_us", "pull_us", "repeat_us", "signal_us"}, "products": [[M, N, K, block_m,
-/// block_n, block_k, stages, split_k, us]], "library_products": [[M, N, K, us]], "calls": [[FIGURE, KEY of
+/// block_n, block_k, stages, split_k, us]], "calls": [[FIGURE, KEY of
 /// the problem, STRATEGY as JSON, us]]}. Fails on an unknown figure, or one that is not positive, on points
 /// that do not rise, on a product whose tiles the Gluon kernel does not take, and on a call that cannot be.
 [[nodiscard]] Result<Measurement> measurement_from_json(std::string_view text);

@@ -1,6 +1,5 @@
-// Product fit: a machine's figures of the library's Gluon GEMM (gluon_tflops to gluon_call_us) and of the
-// vendor's products (library_load_gbps, library_tile_us, library_call_us) from the times of products by them.
-// None of these can be timed by itself: a product's time is the longer of several.
+// Product fit: a machine's figures of the library's Gluon GEMM (gluon_tflops to gluon_split_gbps) from the times of
+// products by it. None of these can be timed by itself: a product's time is the longer of several.
 //
 // From the figures of another machine on each in turn is made more or less, by steps that halve, as long as
 // the estimate comes nearer to the times. The same times give the same figures.
@@ -15,8 +14,7 @@
 
 namespace syncopate::tune {
 
-/// A product of 16 bits. By the Gluon kernel: one of several calls in a row whose weights come from memory;
-/// by the vendor's library: a call by itself, between two events, and its tiles are not known.
+/// A product of 16 bits: one of several calls in a row whose weights come from memory.
 struct TimedProduct {
     ProductShape shape;
     TileConfig tile;
@@ -31,8 +29,5 @@ struct ProductFit {
 /// Nearest to the times of the tiles that are worth taking, and such that the quickest are ranked first
 /// (gluon_tiles.hpp). `start.num_sms` made the products.
 [[nodiscard]] ProductFit fit_gluon(const std::vector<TimedProduct>& timed, const Machine& start);
-
-/// The same of library_product_us (tiles.hpp), with the rates of `start` besides.
-[[nodiscard]] ProductFit fit_library(const std::vector<TimedProduct>& timed, const Machine& start);
 
 }  // namespace syncopate::tune
