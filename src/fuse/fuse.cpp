@@ -32,16 +32,18 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
 Result<Decisions> arrange(const StagedProgram& program, const Options& options, Scope scope) {
     SYNCOPATE_TAKE(auto lowered, lower(program, options));
     SYNCOPATE_TAKE(auto backends, assign(program, lowered, options));
-    SYNCOPATE_TAKE(auto graph, build(program, lowered, backends));
+    // What collectives of a library, and stages that wait for earlier ones, ask of other nodes' ranks no part would find.
+    const auto is_collective = [](const plan::Op& op) { return op.kind == plan::OpKind::collective; };
+    if (std::ranges::any_of(lowered.plan.ranks, [&](const std::vector<plan::Op>& list) {
+            return std::ranges::any_of(list, is_collective);
+        }))
+        scope = {};
+    SYNCOPATE_TAKE(auto graph, build(program, lowered, backends, scope));
     SYNCOPATE_TRY(require_tiles(program, graph, options.device));
     const auto awaits_chunks = [](const Graph::StageNodes& stage) {
         return std::ranges::any_of(stage.awaits, [](const auto& chunks) { return !chunks.empty(); });
     };
-    const auto is_collective = [](const Node& node) { return node.kind == Node::Kind::collective; };
-    // What these ask of ranks of other nodes no part would find.
-    if (std::ranges::any_of(graph.stages, awaits_chunks) ||
-        std::any_of(graph.nodes.begin(), graph.nodes.begin() + graph.num_ops(), is_collective))
-        scope = {};
+    if (std::ranges::any_of(graph.stages, awaits_chunks)) scope = {};
     if (options.together) {
         SYNCOPATE_TRY(wait_together(program, graph));
     }

@@ -33,6 +33,11 @@ Carrier carrier_of(const Lowered& lowered, plan::OpRef ref, plan::Backend backen
 /// The ops, and what each names in `after`.
 void add_ops(const Lowered& lowered, const Backends& backends, Graph& graph) {
     const plan::Plan& plan = lowered.plan;
+    std::size_t ops = 0;
+    for (const std::vector<plan::Op>& list : plan.ranks) ops += list.size();
+    graph.nodes.reserve(ops + ops / 16);  // tiles, chunks and boundaries follow
+    graph.in.reserve(ops + ops / 16);
+    graph.carriers.reserve(ops);
     graph.first_op.push_back(0);
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         const auto count = static_cast<std::int32_t>(plan.ranks[rank].size());
@@ -76,7 +81,9 @@ void add_boundaries(Graph& graph) {
 
 }  // namespace
 
-Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const Backends& backends) {
+Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const Backends& backends,
+                    Scope scope) {
+    scope = scope.within(lowered.plan.num_ranks());
     Graph graph;
     add_ops(lowered, backends, graph);
     SYNCOPATE_TRY(order_starts(graph));
@@ -88,7 +95,7 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
         const BoundKernel one(program.stages[stage], lowered.plan);
         SYNCOPATE_TRY(find_runs(one, stage, graph));
         SYNCOPATE_TRY(add_tiles(one, stage, written, graph));
-        SYNCOPATE_TRY(add_chunks(one, stage, lowered, graph));
+        SYNCOPATE_TRY(add_chunks(one, stage, lowered, scope, graph));
         add_written(one, written);
     }
     // Tiles that only a call knows are counted by nobody before; and where the groups of a ragged axis lie,
@@ -105,10 +112,11 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
 }
 
 Status wait_together(const StagedProgram& program, Graph& graph) {
+    const std::vector<bool> makers = graph.makers();
     for (std::size_t stage = 0; stage < graph.stages.size(); ++stage) {
         const Graph::StageNodes& nodes = graph.stages[stage];
         for (std::size_t rank = 0; rank < nodes.first.size(); ++rank) {
-            if (!graph.made[rank].empty())
+            if (makers[rank])
                 return Error{"tiles of " + program.stages[stage].kernel.name +
                              " cannot all wait for what arrives: some of them make what is sent"};
             const std::span<std::vector<Edge>> classes = std::span(graph.in).subspan(

@@ -24,8 +24,13 @@ struct OfChunk {
 
 class Makes {
 public:
-    Makes(const BoundKernel& program, std::size_t stage, const Lowered& lowered, Graph& graph)
-        : program_(program), plan_(program.plan), lowered_(lowered), graph_(graph), stage_(stage) {}
+    Makes(const BoundKernel& program, std::size_t stage, const Lowered& lowered, Scope scope, Graph& graph)
+        : program_(program),
+          plan_(program.plan),
+          lowered_(lowered),
+          scope_(scope),
+          graph_(graph),
+          stage_(stage) {}
 
     Status run() {
         for (const auto& [name, tensor_name] : program_.bindings) {
@@ -45,6 +50,7 @@ public:
             if (Status status = check_written(tensor, param); !status) return status;
             if (Status status = check_received(tensor, param); !status) return status;
         }
+        few_ = scope_ != Scope{}.within(plan_.num_ranks()) && orders_nothing() && sends_some();
         for (const NodeId op : graph_.sorted) {
             if (Status status = add_op(op); !status) return status;
         }
@@ -52,6 +58,36 @@ public:
     }
 
 private:
+    /// Whether no op comes after another by way of the stage's tiles, and these store for none.
+    [[nodiscard]] bool orders_nothing() const {
+        const Graph::StageNodes& nodes = graph_.stages[stage_];
+        const auto is_empty = [](const auto& list) { return list.empty(); };
+        for (const NodeId first : nodes.first) {
+            for (NodeId tiles = first; tiles < first + nodes.num_classes; ++tiles) {
+                if (!graph_.in[at(tiles)].empty()) return false;
+            }
+        }
+        return std::ranges::all_of(nodes.loads, is_empty) && std::ranges::all_of(nodes.uses, is_empty) &&
+               std::ranges::find(graph_.carriers, Carrier::tile_stores) == graph_.carriers.end();
+    }
+    /// Whether some op in the scope sends what the stage makes, after no other: what tiles make is then due when it is sent
+    /// (deadlines.cpp), whatever ops of other nodes do.
+    [[nodiscard]] bool sends_some() const {
+        for (NodeId id = graph_.first_op[at(scope_.first)]; id < graph_.first_op[at(scope_.end)]; ++id) {
+            const plan::OpRef ref = graph_.ref(id);
+            const plan::Op& op = plan_.op(ref);
+            if (graph_[id].kind != Node::Kind::copy || graph_.carrier(id) != Carrier::own ||
+                !op.after.empty() || op.source_rank(ref.rank) != ref.rank || !params_.contains(op.src.tensor))
+                continue;
+            const auto produced = produced_.find({ref.rank, op.src.tensor});
+            if (produced != produced_.end() && std::ranges::any_of(produced->second, [&](const Region& made) {
+                    return overlaps(made, op.src.region);
+                }))
+                return true;
+        }
+        return false;
+    }
+
     [[nodiscard]] std::string name_of_chunk(std::int32_t tensor, const Region& region) const {
         return plan_.tensors[at(tensor)].name + to_string(region);
     }
@@ -168,6 +204,10 @@ private:
             if (auto part = intersect(region, chunk.region)) parts.push_back(std::move(*part));
         }
         if (parts.empty()) return Done{};
+        if (few_ && !scope_.contains(rank)) {
+            graph_.elsewhere.push_back({op, static_cast<std::int32_t>(stage_), rank});
+            return Done{};
+        }
         OfChunk& makers = makers_of(rank, chunk);
         for (const Region& hole : makers.missing) {
             for (const Region& part : parts) {
@@ -197,8 +237,10 @@ private:
     BoundKernel program_;
     const plan::Plan& plan_;
     const Lowered& lowered_;
+    Scope scope_;
     Graph& graph_;
     std::size_t stage_;
+    bool few_ = false;                            ///< chunks of ranks outside of the scope have no nodes
     std::map<std::int32_t, std::string> params_;  ///< by tensor: the parameter through which it is written
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Region>> produced_;  ///< by rank and tensor
     std::map<std::pair<std::int32_t, plan::ChunkKey>, OfChunk> makers_;
@@ -206,8 +248,9 @@ private:
 
 }  // namespace
 
-Status add_chunks(const BoundKernel& program, std::size_t stage, const Lowered& lowered, Graph& graph) {
-    return Makes(program, stage, lowered, graph).run();
+Status add_chunks(const BoundKernel& program, std::size_t stage, const Lowered& lowered, Scope scope,
+                  Graph& graph) {
+    return Makes(program, stage, lowered, scope, graph).run();
 }
 
 }  // namespace syncopate::fuse

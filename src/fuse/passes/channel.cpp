@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,8 +55,8 @@ private:
     };
 
     void find_stages() {
-        stages_before_.resize(static_cast<std::size_t>(count_));
         if (graph_.stages.size() < 2) return;
+        stages_before_.resize(static_cast<std::size_t>(count_));
         const std::size_t ranks = graph_.start_order.size();
         for (std::size_t stage = 0; stage + 1 < graph_.stages.size(); ++stage) {
             const Graph::StageNodes& nodes = graph_.stages[stage];
@@ -80,6 +81,13 @@ private:
             }
             stages_before_[at(op)].assign(before.begin(), before.end());
         }
+        for (const Graph::Elsewhere& made : graph_.elsewhere) {
+            if (made.stage == 0) continue;
+            const std::int32_t stage = (made.stage - 1) * static_cast<std::int32_t>(ranks) + made.rank;
+            std::vector<std::int32_t>& before = stages_before_[at(made.op)];
+            const auto place = std::ranges::lower_bound(before, stage);
+            if (place == before.end() || *place != stage) before.insert(place, stage);
+        }
     }
 
     /// In the order of lists, and first of all rounds, and ends of stages.
@@ -98,7 +106,7 @@ private:
         };
         for (NodeId op = 0; op < count_; ++op) {
             for (const NodeId other : before_[at(op)]) link(other, op);
-            for (const std::int32_t stage : stages_before_[at(op)]) edge(end_of(stage), node_of(op));
+            for (const std::int32_t stage : stages_before(op)) edge(end_of(stage), node_of(op));
         }
         for (std::size_t stage = 0; stage < ended_.size(); ++stage) {
             const std::int32_t end = end_of(static_cast<std::int32_t>(stage));
@@ -128,6 +136,10 @@ private:
         return round < 0 ? one_[at(op)] : count_ + round;
     }
 
+    [[nodiscard]] std::span<const std::int32_t> stages_before(NodeId op) const {
+        if (stages_before_.empty()) return {};
+        return stages_before_[at(op)];
+    }
     [[nodiscard]] std::int32_t end_of(std::int32_t stage) const { return count_ + num_rounds_ + stage; }
 
     Status would_wait(const std::vector<NodeId>& circle) const {
@@ -158,7 +170,7 @@ private:
             std::int32_t round = -1;
             for (const NodeId other : before_[at(op)])
                 round = std::max(round, last[at(one_[static_cast<std::size_t>(other)])]);
-            for (const std::int32_t stage : stages_before_[at(op)])
+            for (const std::int32_t stage : stages_before(op))
                 round = std::max(round, last[at(count_ + stage)]);
             return round;
         };

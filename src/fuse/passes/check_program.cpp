@@ -83,6 +83,8 @@ Status check_stage_order(const StagedProgram& program, const Graph& graph, const
         for (const NodeId chunk : placement.awaits[op])
             made_by[op] = std::max(made_by[op], graph[chunk].stage);
     }
+    for (const Graph::Elsewhere& made : graph.elsewhere)
+        made_by[at(made.op)] = std::max(made_by[at(made.op)], made.stage);
     for (std::size_t stage = 0; stage < graph.stages.size(); ++stage) {
         const Graph::StageNodes& nodes = graph.stages[stage];
         const std::string& kernel = program.stages[stage].kernel.name;

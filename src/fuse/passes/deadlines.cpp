@@ -16,9 +16,7 @@ Deadlines::Deadlines(const Graph& graph, const Lowered& lowered, const Placement
       arrivals_(arrivals),
       stage_(stage),
       traversal_(traversal) {
-    any_ = std::ranges::any_of(graph.made, [&](const std::vector<Made>& made) {
-        return std::ranges::any_of(made, [&](const Made& one) { return is_of_stage(one); });
-    });
+    any_ = graph.makes(stage);
     if (!any_) return;
     find_awaited();
     takes_turns_ = stores_all();

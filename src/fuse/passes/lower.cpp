@@ -5,7 +5,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -86,7 +85,8 @@ private:
     /// Makes the groups; two that overlap without being the same are refused.
     Status collect() {
         std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::size_t>> of_tensor;  // rank, tensor
-        std::map<std::tuple<std::int32_t, std::int32_t, plan::ChunkKey>, std::size_t> known;
+        // By destination: the groups there, by round and chunk.
+        std::vector<std::map<std::pair<std::int32_t, plan::ChunkKey>, std::size_t>> known(plan_.ranks.size());
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
             const std::vector<plan::Op>& list = plan_.ranks[at(rank)];
             for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.size()); ++index) {
@@ -101,7 +101,7 @@ private:
                 }
                 const std::int32_t round = round_of(ref);
                 const auto [found, is_new] =
-                    known.try_emplace({round, destination, key_of(op.dst)}, groups_.size());
+                    known[at(destination)].try_emplace({round, key_of(op.dst)}, groups_.size());
                 if (is_new) {
                     groups_.push_back(
                         {.rank = destination, .chunk = op.dst, .round = round, .reduce = op.reduce});
@@ -350,6 +350,17 @@ private:
                 if (std::ranges::none_of(after, [&](OpRef ref) { return group_of(ref) >= 0; }) &&
                     std::ranges::adjacent_find(after, std::greater_equal<>()) == after.end())
                     continue;  // most are, and are as they should be
+                const auto has_one_sum = [&](OpRef ref) {
+                    return group_of(ref) < 0 || groups_[at(group_of(ref))].sums.size() == 1;
+                };
+                if (std::ranges::all_of(after, has_one_sum)) {
+                    for (OpRef& ref : after) {
+                        if (group_of(ref) >= 0) ref = groups_[at(group_of(ref))].sums.front();
+                    }
+                    std::ranges::sort(after);
+                    after.erase(std::unique(after.begin(), after.end()), after.end());
+                    continue;
+                }
                 std::vector<OpRef> redirected;
                 for (const OpRef ref : after) {
                     const std::int32_t reduced = group_of(ref);

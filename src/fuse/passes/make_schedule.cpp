@@ -91,7 +91,8 @@ public:
           scope_(decisions.scope.within(plan_.num_ranks())),
           collectives_(collectives_of(plan_)),
           signals_(plan_.ranks.size()),
-          posts_(static_cast<std::size_t>(graph_.num_ops())),
+          first_(graph_.first_op[at(scope_.first)]),
+          posts_(at(graph_.first_op[at(scope_.end)] - first_)),
           made_posts_(plan_.ranks.size()) {
         for_ranks([&](std::size_t rank) { made_posts_[rank].resize(graph_.made[rank].size()); });
         find_stored();
@@ -152,7 +153,7 @@ private:
     [[nodiscard]] std::vector<NodeId> awaited_by(NodeId op) const {
         std::vector<NodeId> awaited;
         for (const NodeId part : parts_of(op)) {
-            for (const NodeId other : in_.synchronization.transfers[at(part)]) {
+            for (const NodeId other : in_.synchronization.before(part)) {
                 const auto sum = in_.lowered.done_with.find(graph_.ref(other));
                 if (sum == in_.lowered.done_with.end() || graph_.op(sum->second) != op)
                     awaited.push_back(other);
@@ -186,7 +187,7 @@ private:
                     op.kind == plan::OpKind::pull && op.peer == static_cast<std::int32_t>(rank);
                 const std::int32_t signal =
                     signals_[rank].add({fetched ? Kind::fetched : Kind::arrived, graph_.ref(id)});
-                posts_[at(id)].push_back({static_cast<std::int32_t>(rank), signal});
+                posts_[at(id - first_)].push_back({static_cast<std::int32_t>(rank), signal});
             }
         });
     }
@@ -208,7 +209,7 @@ private:
             for (const NodeId chunk : in_.placement.awaits[at(op)]) {
                 std::vector<Post>& to = posts_of(chunk);
                 if (!own) {
-                    const std::vector<Post>& told = posts_[at(op)];
+                    const std::vector<Post>& told = posts_[at(op - first_)];
                     to.insert(to.end(), told.begin(), told.end());
                     continue;
                 }
@@ -297,7 +298,7 @@ private:
         for (std::size_t stage = 0; stage < in_.orders.size(); ++stage) add_slots(rank, stage, out);
         for (const NodeId op : graph_.start_order[rank]) {
             if (carrier(op) == Carrier::tile_loads) {
-                const std::vector<Post>& told = posts_[at(op)];
+                const std::vector<Post>& told = posts_[at(op - first_)];
                 out.kernel_posts.insert(out.kernel_posts.end(), told.begin(), told.end());
             }
             if (is_transfer(op)) out.transfers.push_back(transfer_of(rank, op));
@@ -362,7 +363,7 @@ private:
                           {}};
         if (const auto pushes = stored_.find(id); pushes != stored_.end()) {
             for (const NodeId push : pushes->second) {
-                const std::vector<Post>& told = posts_[at(push)];
+                const std::vector<Post>& told = posts_[at(push - first_)];
                 transfer.posts.insert(transfer.posts.end(), told.begin(), told.end());
             }
         }
@@ -372,7 +373,7 @@ private:
         if (const auto found = collectives_.find(ref); found != collectives_.end())
             transfer.work = found->second;
         for (const NodeId part : parts_of(id)) {
-            const std::vector<Post>& told = posts_[at(part)];
+            const std::vector<Post>& told = posts_[at(part - first_)];
             transfer.posts.insert(transfer.posts.end(), told.begin(), told.end());
             for (const NodeId chunk : in_.placement.awaits[at(part)]) {
                 const Wait wait{signals_[rank].find(Kind::made, made_ref(chunk)), 0};
@@ -436,7 +437,8 @@ private:
     Scope scope_;
     Collectives collectives_;
     std::vector<SignalTable> signals_;                        ///< by rank
-    std::vector<std::vector<Post>> posts_;                    ///< by op
+    NodeId first_;                                            ///< op of these ranks
+    std::vector<std::vector<Post>> posts_;                    ///< by op, from there on
     std::vector<std::vector<std::vector<Post>>> made_posts_;  ///< by rank and chunk
     std::map<NodeId, std::vector<NodeId>> stored_;            ///< by sum
     std::vector<NodeId> sends_;                               ///< by number of the pair, rising

@@ -52,10 +52,11 @@ Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel
 /// programs are launched to be there at once, none that waits may keep one that makes from a multiprocessor.
 bool order_matters(const Graph& graph, const Lowered& lowered, std::size_t stage) {
     const Graph::StageNodes& nodes = graph.stages[stage];
+    const std::vector<bool> makers = graph.makers();
     for (std::size_t rank = 0; rank < nodes.first.size(); ++rank) {
         for (std::int32_t c = 0; c < nodes.num_classes; ++c) {
             const NodeId node = nodes.first[rank] + c;
-            if (!graph.made[rank].empty() && !graph.in[at(node)].empty()) return true;
+            if (makers[rank] && !graph.in[at(node)].empty()) return true;
             const auto from_peer = [&](NodeId op) {
                 return lowered.plan.op(graph.ref(op)).kind != plan::OpKind::local;
             };
@@ -262,8 +263,9 @@ private:
     /// first cannot decide.
     [[nodiscard]] bool waits_for_tiles() const {
         std::vector<bool> by_tiles(static_cast<std::size_t>(graph_.num_ops()), false);
+        for (const Graph::Elsewhere& made : graph_.elsewhere) by_tiles[at(made.op)] = true;
         for (const NodeId op : graph_.sorted) {
-            by_tiles[at(op)] = !placement_.awaits[op].empty() ||
+            by_tiles[at(op)] = by_tiles[at(op)] || !placement_.awaits[op].empty() ||
                                std::ranges::any_of(placement_.before[op], [&](NodeId other) {
                                    return graph_.is_op(other) && by_tiles[at(other)];
                                });

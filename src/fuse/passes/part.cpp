@@ -36,6 +36,9 @@ bool awaits(const Graph& graph, std::size_t stage) {
 }
 
 bool makes(const Graph& graph, std::size_t stage) {
+    if (std::ranges::any_of(graph.elsewhere,
+                            [&](const Graph::Elsewhere& made) { return at(made.stage) == stage; }))
+        return true;
     return std::ranges::any_of(graph.made, [&](const std::vector<Made>& made) {
         return std::ranges::any_of(made, [&](const Made& one) {
             return one.stage == static_cast<std::int32_t>(stage) && !one.makers.empty();

@@ -45,7 +45,10 @@ public:
         if (order.size() != refs_.size())
             return Error{"ops wait for each other in a circle, once sums are ops of their own"};
         last_.resize(refs_.size());
-        for (const std::int32_t op : order) set_after(refs_[at(op)], !followers(op).empty());
+        for (const std::int32_t op : order) {
+            find_wanted(followers, op);
+            set_after(refs_[at(op)], !followers(op).empty());
+        }
         return Done{};
     }
 
@@ -143,6 +146,25 @@ private:
         return all;
     }
 
+    /// In which nodes it matters what is before the op: where those that follow it are, if none follows these.
+    void find_wanted(const Followers& followers, std::int32_t op) {
+        wanted_.clear();
+        all_wanted_ = false;
+        for (const std::int32_t next : followers(op)) {
+            all_wanted_ = all_wanted_ || !followers(next).empty();
+            const Sides* const sides = sides_of(refs_[at(next)]);
+            const OpRef first = sides != nullptr ? sides->send : refs_[at(next)];
+            for (const OpRef part : {first, sides != nullptr ? sides->receive : first}) {
+                if (std::ranges::find(wanted_, node_of(part.rank)) == wanted_.end())
+                    wanted_.push_back(node_of(part.rank));
+            }
+            if (all_wanted_) return;
+        }
+    }
+    [[nodiscard]] bool is_wanted(std::int32_t node) const {
+        return all_wanted_ || std::ranges::find(wanted_, node) != wanted_.end();
+    }
+
     /// Whether the op, which is no side, is after one op of its node at most, and through that after none of another: most are.
     [[nodiscard]] bool stays(OpRef ref) const {
         const std::vector<OpRef>& after = given_after(ref);
@@ -169,7 +191,7 @@ private:
                 after.push_back(op);
             else if (sides != nullptr && node == node_of(sides->receive.rank))
                 received.push_back(op);
-            else if (is_followed)
+            else if (is_followed && is_wanted(node))
                 last.emplace_back(node, op);
         }
         for (const OpRef before : given_after(ref)) {
@@ -214,7 +236,9 @@ private:
     std::vector<std::vector<OpRef>> after_;         ///< by op: what the given plan has it come after
     std::vector<std::vector<std::uint32_t>> seen_;  ///< by rank and index: the last search that met it
     std::uint32_t search_ = 0;
-    InNodes met_;                        ///< in that search
+    InNodes met_;                       ///< in that search
+    std::vector<std::int32_t> wanted_;  ///< nodes
+    bool all_wanted_ = true;
     std::vector<std::int32_t> first_;    ///< by rank: its first op in refs_
     std::vector<std::int32_t> pair_of_;  ///< by op: in pairs_; -1
     std::vector<Sides> pairs_;

@@ -394,8 +394,9 @@ Synchronization synchronize(const Graph& graph, const Placement& placement,
         seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
     }
     Precedence precedence(graph, placement);
-    result.transfers.resize(at(graph.num_ops()));
-    for (NodeId op = graph.first_op[at(scope.first)]; op < graph.first_op[at(scope.end)]; ++op) {
+    result.first = graph.first_op[at(scope.first)];
+    result.transfers.reserve(at(graph.first_op[at(scope.end)] - result.first));
+    for (NodeId op = result.first; op < graph.first_op[at(scope.end)]; ++op) {
         const std::span<const NodeId> before = placement.before[at(op)];
         std::vector<NodeId> last = precedence.last_of({before.begin(), before.end()});
         std::erase(last, placement.previous[op]);  // the lane's own order needs no wait
@@ -403,7 +404,7 @@ Synchronization synchronize(const Graph& graph, const Placement& placement,
             if (graph.round(op) < 0 || graph.round(other) < 0) return false;
             return graph[other].rank == graph[op].rank || graph.round(other) == graph.round(op);
         });
-        result.transfers[at(op)] = std::move(last);
+        result.transfers.push_back(std::move(last));
     }
     return result;
 }

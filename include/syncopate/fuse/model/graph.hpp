@@ -107,6 +107,14 @@ struct Graph {
     std::vector<Carrier> carriers;        ///< by op
     std::vector<std::vector<Made>> made;  ///< by rank, those of one stage after another's
     std::vector<bool> written;            ///< by tensor: some stage writes it
+    /// An op that needs what tiles of the stage make on the rank, in place of an edge from a chunk.
+    struct Elsewhere {
+        NodeId op = kNoNode;
+        std::int32_t stage = 0;
+        std::int32_t rank = 0;
+    };
+    /// Of a part (Scope), where only that much matters of other nodes' chunks (build_makes.hpp): these have no nodes.
+    std::vector<Elsewhere> elsewhere;
     struct StageNodes {
         std::vector<std::int32_t> class_of;  ///< by tile
         std::vector<NodeId> first;           ///< by rank: the node of class 0
@@ -139,6 +147,20 @@ struct Graph {
     /// By op likewise: the last round that it is in or comes after; -1: it needs none.
     std::vector<std::int32_t> follows;
 
+    /// By rank, whether tiles make something that some op needs.
+    [[nodiscard]] std::vector<bool> makers() const {
+        std::vector<bool> makers(made.size(), false);
+        for (std::size_t rank = 0; rank < made.size(); ++rank) makers[rank] = !made[rank].empty();
+        for (const Elsewhere& one : elsewhere) makers[at(one.rank)] = true;
+        return makers;
+    }
+    /// Whether tiles of the stage make such.
+    [[nodiscard]] bool makes(std::size_t stage) const {
+        const auto is_of = [&](const auto& one) { return at(one.stage) == stage; };
+        return std::ranges::any_of(elsewhere, is_of) || std::ranges::any_of(made, [&](const auto& of_rank) {
+                   return std::ranges::any_of(of_rank, is_of);
+               });
+    }
     [[nodiscard]] std::int32_t round(NodeId op) const { return rounds.empty() ? -1 : rounds[at(op)]; }
     [[nodiscard]] NodeId num_ops() const { return first_op.back(); }
     [[nodiscard]] bool is_op(NodeId node) const { return node < num_ops(); }

@@ -24,6 +24,7 @@
 
 #include "syncopate/fuse/model/graph.hpp"
 #include "syncopate/fuse/model/program.hpp"
+#include "syncopate/fuse/model/scope.hpp"
 #include "syncopate/fuse/passes/assign.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
 #include "syncopate/result.hpp"
@@ -34,9 +35,9 @@ namespace syncopate::fuse {
 /// tensor that on its rank is neither initial, nor delivered, nor written by an earlier stage, naming tile,
 /// parameter, region and rank; and, with rank and op, where an op moves what a kernel writes and the plan
 /// does not list as produced, where no tile writes what the plan says is produced, and where a tile writes
-/// what is not.
+/// what is not. Of ranks outside of `scope` chunks have nodes where later passes look at them (build_makes.hpp).
 [[nodiscard]] Result<Graph> build(const StagedProgram& program, const Lowered& lowered,
-                                  const Backends& backends);
+                                  const Backends& backends, Scope scope = {});
 
 /// Makes all tiles of a stage on a rank need what any of them needs, from the same iterations on, or before
 /// they start where their loops differ. Fails where that may never come, since a stage makes something that

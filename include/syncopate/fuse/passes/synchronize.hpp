@@ -53,6 +53,9 @@ struct Synchronization {
     std::vector<StageWaits> stages;
     /// By op of the scope's ranks: the ops that it waits for before it starts.
     std::vector<std::vector<NodeId>> transfers;
+    NodeId first = 0;  ///< whose `transfers` come first: of a part, those of other nodes' ranks have none
+
+    [[nodiscard]] const std::vector<NodeId>& before(NodeId op) const { return transfers[at(op - first)]; }
     std::vector<std::vector<NodeId>> seen_by_kernel;  ///< by rank: the ops that some slot waits for, sorted
 };
 
