@@ -24,7 +24,7 @@ from .mixture_kept import keep_rows
 from .mixture_own import name_of, own_products
 from .mixture_spec import asked_for, completed, search_if_asked, spec_of, strategy_of, tuned
 from .mixture_stages import Stages
-from .operator import is_capturing, members_of, require_one_node
+from .operator import is_capturing, members_of
 
 ACTIVATIONS = ("silu", "relu", "")
 OVER = ("error", "drop")
@@ -80,7 +80,6 @@ class Moe(Stages):
         if dtype not in DTYPE_NAMES:
             raise ValueError(f"x: dtype {dtype} is none that is known")
         group = members_of(group)
-        require_one_node(self.name, group)
         self.tokens, self.experts, self.topk, self.hidden = tokens, experts, topk, hidden
         self.dtype, self.group, self.part, self.over = dtype, group, part, over
         self.out_dtype = out_dtype or dtype
@@ -91,7 +90,7 @@ class Moe(Stages):
         self.device = torch.device("cuda", group.ordinal) if group.device == "cuda" else torch.device("cpu")
         self.spec = spec_of(
             tokens, experts, topk, hidden, inner, dtype, group.size, bound, part, self.parallel,
-            self.scales, self.out_dtype,
+            self.scales, self.out_dtype, group.nodes,
         )  # fmt: skip
         self._what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
         if products:

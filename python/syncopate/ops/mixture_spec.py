@@ -72,6 +72,7 @@ def spec_of(
     parallel: str = "expert",
     scales: str = "",
     out: torch.dtype | None = None,
+    nodes: int = 1,
 ) -> str:
     """SPEC of the program (C++: ops/moe.cpp, ops/moe_tensor.cpp)."""
     limit = "" if bound is None else f",bound={bound}"
@@ -79,4 +80,5 @@ def spec_of(
     how = "" if parallel == "expert" else f",parallel={parallel}"
     extents = f"T={tokens},E={experts},topk={topk},H={hidden},F={inner}{limit}"
     fp8 = f",scales={scales},out={DTYPE_NAMES[out]}" if scales else ""
-    return f"moe:{extents}{of_part}{how},dtype={DTYPE_NAMES[dtype]}{fp8},ranks={ranks}"
+    over = "" if nodes == 1 else f",nodes={nodes}"
+    return f"moe:{extents}{of_part}{how},dtype={DTYPE_NAMES[dtype]}{fp8},ranks={ranks}{over}"

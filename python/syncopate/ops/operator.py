@@ -548,15 +548,6 @@ def members_of(group: Group | Any | None, device: Any = None) -> Group:
     return group
 
 
-def require_one_node(name: str, group: Group) -> None:
-    """Raises ValueError for what moves between the ranks of one node alone."""
-    if group.nodes > 1:
-        raise ValueError(
-            f"{name} does not go over several nodes yet, and the group's ranks are on {group.nodes}: give a group of one "
-            "node's ranks"
-        )
-
-
 def problem_of(
     name: str,
     m: int,
