@@ -38,6 +38,7 @@ struct CompileOptions {
     bool w_transposed = false;
     std::string activation;
     bool drops = false;
+    bool int32_ids = false;
     std::string output;
 };
 
@@ -66,10 +67,12 @@ void take_call(const CompileOptions& options, bundle::OperatorPart& made) {
                       : options.activation == "none"        ? std::string()
                                                             : options.activation;
     made.drops = options.drops;
+    made.int32_ids = options.int32_ids;
     const auto refuse = [&](bool asked, const char* what) {
         if (asked) fail(Error{fmt::format("{}: not of {}", what, made.problem.op), {}, ErrorClass::usage});
     };
     refuse(options.drops && !mixture, "--drop");
+    refuse(options.int32_ids && !mixture, "--int32-ids");
     refuse(options.w_transposed && mixture, "--w-transposed");
     refuse(made.activation == "gelu" && mixture, "--activation gelu");
 }
@@ -273,6 +276,7 @@ void register_bundle_commands(CLI::App& app) {
         ->check(CLI::IsMember({"relu", "gelu", "silu", "none"}));
     one->add_flag("--drop", options->drops,
                   "of a mixture: rows over its bound add nothing; default: they are an error");
+    one->add_flag("--int32-ids", options->int32_ids, "of a mixture: its topk_ids are int32; default: int64");
     one->add_option("-o,--output", options->output, "the file to write")->required()->check(filled("a file"));
     one->callback([options] { compile(*options); });
 

@@ -59,12 +59,13 @@ OperatorReference::OperatorReference(const bundle::Bundle& made, std::int64_t ro
 std::string OperatorReference::content(std::string_view name, plan::DType dtype,
                                        const std::vector<std::int64_t>& shape, int rank, int call) const {
     std::string bytes(plan::Tensor{"", shape, dtype}.bytes(), '\0');
-    if (mixture_ && dtype == plan::DType::int64) {
-        auto* const numbers = reinterpret_cast<std::int64_t*>(bytes.data());
-        for (std::size_t i = 0; i < bytes.size() / sizeof(std::int64_t); ++i)
-            numbers[i] =
-                static_cast<std::int64_t>(*mixture_->routed(name, rank, call, static_cast<std::int64_t>(i)));
-    }
+    const auto write_ids = [&]<typename Id>(Id /*of*/) {
+        auto* const numbers = reinterpret_cast<Id*>(bytes.data());
+        for (std::size_t i = 0; i < bytes.size() / sizeof(Id); ++i)
+            numbers[i] = static_cast<Id>(*mixture_->routed(name, rank, call, static_cast<std::int64_t>(i)));
+    };
+    if (mixture_ && dtype == plan::DType::int64) write_ids(std::int64_t{});
+    if (mixture_ && dtype == plan::DType::int32) write_ids(std::int32_t{});
     if (!is_float(dtype)) return bytes;
     const auto count = static_cast<std::int64_t>(bytes.size() / plan::size_of(dtype));
     const bool output = name == "y";

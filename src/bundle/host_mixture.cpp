@@ -89,6 +89,8 @@ public:
           bound_(planned_->problem.extent("bound")),
           dtype_(planned_->problem.dtype),
           tile_(planned_->strategy.tiles.front()) {
+        const auto ids = std::ranges::find(operands_, "topk_ids", &runtime::Operand::name);
+        int32_ids_ = ids != operands_.end() && ids->dtype == plan::DType::int32;
         const std::int64_t most = ranks_ * routes_;
         if (bound_ == 0 || bound_ > most) bound_ = most;
     }
@@ -134,7 +136,9 @@ private:
     /// The number of a route's expert; experts_: it names none.
     [[nodiscard]] std::int64_t expert_of(std::span<const runtime::CallTensor> tensors,
                                          std::int64_t route) const {
-        const std::int64_t id = reinterpret_cast<const std::int64_t*>(given(tensors, "topk_ids"))[route];
+        const std::uint64_t ids = given(tensors, "topk_ids");
+        const std::int64_t id = int32_ids_ ? reinterpret_cast<const std::int32_t*>(ids)[route]
+                                           : reinterpret_cast<const std::int64_t*>(ids)[route];
         return id < 0 || id >= experts_ ? experts_ : id;
     }
 
@@ -334,6 +338,7 @@ private:
     std::int64_t routes_;
     std::int64_t bound_;
     plan::DType dtype_;
+    bool int32_ids_ = false;
     ops::TileConfig tile_;
 };
 

@@ -164,6 +164,7 @@ private:
             optional("bias", made.call.bias != 0, this->integer(made.call.bias, 0, 2)),
             optional("activation", !made.activation.empty(), this->text(made.activation)),
             optional("drops", made.drops, this->flag(made.drops)),
+            optional("int32_ids", made.int32_ids, this->flag(made.int32_ids)),
             required("buckets", this->lines(made.buckets, bucket)));
     }
 
@@ -203,8 +204,8 @@ private:
     bool sensible_operator(JsonAt at, const Bundle& made, const auto& known) {
         const OperatorPart& part = *made.op;
         if (part.buckets.empty()) return this->fail(at, "has no buckets of rows");
-        if (part.drops && !part.takes_exact_rows())
-            return this->fail(at, "drops rows, which only mixtures of experts do");
+        if ((part.drops || part.int32_ids) && !part.takes_exact_rows())
+            return this->fail(at, "drops rows, or has ids, which only mixtures of experts do");
         if (part.problem.extent(part.problem.calls_name()) != part.buckets.back().rows)
             return this->fail(at, "has a problem of other rows than its last bucket");
         std::int64_t before = 0;

@@ -84,6 +84,10 @@ Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t
     if (const auto parameters = ops::operator_row(made.problem.op)->parameters; parameters != nullptr) {
         SYNCOPATE_TAKE(auto of_stages, parameters(made.problem, made.strategy));
         made.parameters = std::move(of_stages);
+        for (ops::Parameters& of_stage : made.parameters) {
+            const auto ids = of_stage.find("ids_ptr");
+            if (ids != of_stage.end() && bundle.op->int32_ids) ids->second.dtype = plan::DType::int32;
+        }
     }
     made.activation = bundle.op->activation;
     made.w_transposed = bundle.op->call.w_transposed;

@@ -55,7 +55,7 @@ MIXTURE = "moe:E=8,topk=2,H=24,F=20"
 
 
 @pytest.mark.parametrize(("ranks", "words", "more"), [(1, [], ",dtype=fp16"), (2, [], ""), (2, ["--activation", "none"], ",dtype=fp32"),
-                                                      (4, ["--drop"], ",bound=3,dtype=fp32"), (8, [], ",bound=40")])  # fmt: skip
+                                                      (4, ["--drop"], ",bound=3,dtype=fp32"), (8, ["--int32-ids"], ",bound=40")])  # fmt: skip
 def test_a_mixture_of_experts_runs_from_a_bundle_and_is_right(ranks, words, more, compiled, syncopate):
     file = compiled(MIXTURE + more, *words, rows="5,16", ranks=ranks)
     assert syncopate("bundle", "check", file).code == 0
@@ -97,11 +97,16 @@ def test_a_c_program_runs_a_mixture_of_experts_as_processes_and_as_threads(ranks
 
 def test_a_mixture_for_a_gpu_is_compiled_without_one(syncopate, tmp_path):
     file = tmp_path / "moe.sybundle"
-    made = syncopate("compile", "moe:E=4,topk=2,H=128,F=256", "--rows", "64,512", "--ranks", "2", "-o", file)
+    made = syncopate(
+        "compile", "moe:E=4,topk=2,H=128,F=256", "--rows", "64,512", "--ranks", "2", "--int32-ids", "-o", file
+    )
     assert made.code == 0, made.err
     assert syncopate("bundle", "check", file).code == 0
     manifest = json.loads(syncopate("bundle", "show", file, "--json").out)
     assert manifest["operator"]["activation"] == "silu"
+    assert {p["kind"] for k in manifest["kernels"] for p in k["parameters"] if p["name"] == "ids_ptr"} == {
+        "*i32"
+    }
     assert [kernel["entry"] for kernel in manifest["kernels"]][:6] == [
         f"moe_{name}" for name in ("count", "layout", "dispatch", "up", "down", "combine")
     ]
@@ -157,6 +162,11 @@ def test_what_cannot_be_compiled_is_said_and_writes_nothing(syncopate, tmp_path)
         (["moe:E=7,topk=2,H=24,F=20", "--rows", "4"], 2, "E=7 experts are no multiple of 2 ranks"),
         ([MIXTURE, "--rows", "4", "--w-transposed"], 2, "--w-transposed: not of moe"),
         ([MIXTURE, "--rows", "4", "--activation", "gelu"], 2, "--activation gelu: not of moe"),
+        (
+            [GATHER, "--rows", "16", "--arch", "host", "--int32-ids"],
+            2,
+            "--int32-ids: not of all_gather_matmul",
+        ),
         ([GATHER, "--rows", "16", "--arch", "host", "--drop"], 2, "--drop: not of all_gather_matmul"),
         ([GATHER, "--rows", "16", "--arch", "host", "--strategy", "{"], 1, "--strategy"),
     ):

@@ -84,6 +84,7 @@ struct OperatorPart {
     ops::Call call;
     std::string activation;
     bool drops = false;           ///< of a mixture: rows over its bound add nothing, instead of an error
+    bool int32_ids = false;       ///< of a mixture: its topk_ids, else int64
     std::vector<Bucket> buckets;  ///< rising
 
     /// Whether a bucket is of its own rows alone.

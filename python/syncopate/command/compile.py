@@ -255,7 +255,8 @@ def compile_mixture(manifest: dict[str, Any], kernels: Kernels, sources: dict[st
         tokens, strategy = bucket["rows"], Strategy.from_json(bucket["strategy"])
         key = re.sub(r"\bT=\d+", f"T={tokens}", part["problem"], count=1)
         traits = _syncopate.bundle.traits(key, strategy, False, tokens, tokens)
-        made = AheadMixture(read, key, tokens, strategy, part.get("activation", ""))
+        ids = torch.int32 if part.get("int32_ids", False) else torch.int64
+        made = AheadMixture(read, key, tokens, strategy, part.get("activation", ""), ids)
         bucket["variants"] = [{"traits": traits, "kernels": made.compile(kernels.compile, sources)}]
         print(f"{tokens} tokens a rank: compiled", file=sys.stderr)
 

@@ -45,7 +45,13 @@ class AheadMixture(Stages):
     part, weighted, products = "whole", True, None
 
     def __init__(
-        self, read: Mapping[str, Any], key: str, tokens: int, strategy: Strategy, activation: str
+        self,
+        read: Mapping[str, Any],
+        key: str,
+        tokens: int,
+        strategy: Strategy,
+        activation: str,
+        ids: torch.dtype = torch.int64,
     ) -> None:
         of = read["extents"]
         ranks, experts = read["ranks"], of["E"]
@@ -66,6 +72,11 @@ class AheadMixture(Stages):
         self.prepared = _Tables()
         self._names = self.stages[self.part]
         self._seen = self._numbers(2)
+        self._ids = ids
+
+    def _stand_ins(self) -> dict[str, torch.Tensor]:
+        made = super()._stand_ins()
+        return made | {"ids_ptr": made["ids_ptr"].to(self._ids)}
 
     def compile(self, compile_kernel: Callable[..., int], sources: dict[str, bytes]) -> list[int]:
         """The kernels of its stages; `compile_kernel`: Kernels.compile."""
