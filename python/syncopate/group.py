@@ -57,8 +57,9 @@ class Group:
         require_device(self.device)
 
     def __reduce__(self) -> Any:
-        why = "an operator or fused kernel of one, is of this process and its peers: it is not pickled or copied"
-        raise TypeError(f"a Group, and {why}; make another one")
+        raise TypeError(
+            "a Group, and an operator or fused kernel of one, is of this process and its peers: make another one"
+        )
 
     @functools.cached_property
     def nodes(self) -> int:
@@ -288,10 +289,7 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
         prefix = f"syncopate/{process_group.group_name}/{'-'.join(map(str, ranks))}/{device}"
         made = _made[prefix]
         _made[prefix] += 1
-        store = dist.PrefixStore(
-            f"{prefix}/{made}",
-            dist.distributed_c10d._get_default_store(),
-        )
+        store = dist.PrefixStore(f"{prefix}/{made}", dist.distributed_c10d._get_default_store())
 
         def put(name: str, value: bytes) -> None:
             store.set(name, value)

@@ -166,6 +166,13 @@ def check_evaluated(size: int) -> None:
         right = sy.shard_rows(module(whole, whole, whole, need_weights=False)[0], dim=1)
         with sy.context_parallel():
             y = module(own, own, own, need_weights=False)[0]
+            for options in ({}, {"need_weights": True, "average_attn_weights": False}):
+                try:
+                    module(own, own, own, **options)
+                except ValueError as error:
+                    expect("need_weights=False" in str(error), str(error))
+                else:
+                    expect(False, "weights of this rank's rows alone")
     torch.testing.assert_close(y, right, rtol=2e-2, atol=2e-2)
     expect(torch.backends.mha.get_fastpath_enabled() == fast, "torch's fast path is not as it was")
 

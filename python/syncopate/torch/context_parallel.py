@@ -20,6 +20,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from inspect import signature
 from typing import Any
 
 import torch
@@ -35,6 +37,7 @@ from .function_names import Names
 
 _FUNCTION = "scaled_dot_product_attention"
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+_OF_MODULES = tuple(signature(functional.multi_head_attention_forward).parameters)
 _ROWS = 2  # the axis of rows
 
 
@@ -72,6 +75,8 @@ def context_parallel(
         ours = _Sharded(getattr(functional, _FUNCTION), members, options)
         if not _standing_in:
             _outside.fast = torch.backends.mha.get_fastpath_enabled()
+            _outside.by_modules = functional.multi_head_attention_forward
+            functional.multi_head_attention_forward = _without_weights(_outside.by_modules)
         _standing_in.append(ours)
         _names.replace(ours)
         torch.backends.mha.set_fastpath_enabled(
@@ -87,6 +92,23 @@ def context_parallel(
             else:
                 _names.restore()
                 torch.backends.mha.set_fastpath_enabled(_outside.fast)
+                functional.multi_head_attention_forward = _outside.by_modules
+
+
+def _without_weights(before: Any) -> Any:
+    """What torch.nn.MultiheadAttention calls, which attends by that function unless it is to return the weights, too."""
+
+    @wraps(before)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(_OF_MODULES, args, strict=False)) | kwargs
+        if given.get("need_weights", True):
+            raise ValueError(
+                "context_parallel: weights are asked for, which would be those of this rank's rows alone: call the module with "
+                "need_weights=False"
+            )
+        return before(*args, **kwargs)
+
+    return forward
 
 
 class _Sharded:
@@ -140,7 +162,10 @@ class _Sharded:
 
 
 class _Outside:
-    fast = True  # torch's fast path, before the first context
+    """What torch had before the first context."""
+
+    fast = True  # its fast path
+    by_modules: Any = None  # what its modules attend by
 
 
 _names = Names(functional, _FUNCTION, torch._C._nn.scaled_dot_product_attention, _Sharded)
