@@ -217,7 +217,13 @@ static void* run_rank(void* context) {
     const sy_tensor* tensors[MOST_TENSORS];
     const int32_t count = sy_num_operands(op);
     int64_t experts = 1;
-    for (int32_t i = 0; i < count && i < MOST_TENSORS; ++i) {
+    if (count > MOST_TENSORS) {
+        fprintf(stderr, "rank %d: a call has %d tensors, and this program room for %d\n", self->rank, count,
+                MOST_TENSORS);
+        self->failed = 1;
+        return NULL;
+    }
+    for (int32_t i = 0; i < count; ++i) {
         sy_operand operand = {.size = sizeof operand};
         TRY(sy_operand_at(op, i, &operand));
         Given* one = &given[i];
