@@ -84,8 +84,9 @@ bundle::Bucket bucket_for(const CompileOptions& options, tune::Problem problem, 
     const bool host = options.arch == bundle::kHost;
     tune::Machine machine = machine_of(options.machine, problem);
     tune::Strategy given;
-    const tune::ChooseOptions choose{
-        .unfused = false, .device = host ? fuse::Device::host : fuse::Device::cuda, .gluon = !host};
+    const tune::ChooseOptions choose{.unfused = false,
+                                     .device = host ? fuse::Device::host : fuse::Device::cuda,
+                                     .gluon = options.arch.starts_with("sm_90")};
     if (!options.strategy.empty()) {
         given = take(tune::strategy_from_json(options.strategy, "--strategy"));
     } else if (host) {

@@ -7,6 +7,7 @@ Inputs are small integers, of which sums are exact. See SECTIONS at the end.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -19,10 +20,14 @@ import torch.distributed as dist
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "python"))
 
+from c_inside import Device, PrepareConfig, Tensor  # noqa: E402
 from sections import expect, ours, rank, run, size  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.group import of_process_group  # noqa: E402
+from syncopate.strategy import Strategy  # noqa: E402
+from torch_served import CommConfig  # noqa: E402
 
 COMMAND = ROOT / "build" / "bin" / "syncopate"
 
@@ -89,6 +94,8 @@ SPECS = {
     "ar": "matmul_all_reduce:N=8192,K=3584 --rows 64,1024",
     "a2a": "matmul_all_to_all:N=4096,K=4096 --rows 1024",
     "a2am": "all_to_all_matmul:N=4096,K=4096 --rows 1024",
+    "moe": "moe:E=32,topk=4,H=1024,F=512 --rows 64,1024",
+    "moe_gluon": 'moe:E=32,topk=4,H=1024,F=512 --rows 1024 --strategy {"kernel":"gluon"}',
 }
 
 
@@ -112,7 +119,101 @@ def bundles() -> None:
     store.set("bundles", "over") if rank() == 0 else store.wait(["bundles"])
 
 
-SECTIONS = {"release": release, "bundles": bundles}
+def dl_tensor(tensor: torch.Tensor) -> Tensor:
+    """As the C API takes it; its shape lives as long as this process."""
+    shape = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
+    SHAPES.append(shape)
+    code, bits = {torch.bfloat16: (4, 16), torch.float32: (2, 32), torch.int64: (0, 64)}[tensor.dtype]
+    device = Device(2, tensor.device.index)
+    return Tensor(tensor.data_ptr(), device, tensor.dim(), code, bits, 1, ctypes.addressof(shape))
+
+
+SHAPES: list[ctypes.Array[ctypes.c_int64]] = []
+
+
+def mixtures() -> None:
+    """A mixture from a bundle, called by the C API, makes the bits of sy.ops.moe by the same strategy; also replayed with other
+    routings, of which one has routes that fill up."""
+    tokens, experts, topk, hidden, inner = 512, 8 * size(), 4, 1024, 512
+    spec = f"moe:E={experts},topk={topk},H={hidden},F={inner}"
+    c = ctypes.CDLL(str(ROOT / "build" / "libsyncopate.so"))
+    c.sy_last_error.restype = ctypes.c_char_p
+
+    def done(code: int) -> None:
+        if code:
+            raise RuntimeError(c.sy_last_error().decode())
+
+    config = CommConfig(ctypes.sizeof(CommConfig), rank(), size(), 1, torch.cuda.current_device())
+    comm = ctypes.c_void_p()
+    done(c.sy_comm_create(ctypes.byref(config), ctypes.byref(comm)))
+    store = dist.distributed_c10d._get_default_store()
+    x = integers(tokens, hidden, seed=rank())
+    w1 = integers(experts // size(), hidden, 2 * inner, seed=100 + rank())
+    w2 = integers(experts // size(), inner, hidden, seed=200 + rank())
+    weights = torch.rand(tokens, topk, device="cuda")
+    for kernel in ("plain", "gluon"):
+        file = Path(tempfile.gettempdir()) / f"check_{os.environ['MASTER_PORT']}_{kernel}.sybundle"
+        if rank() == 0:
+            words = [
+                spec,
+                "--rows",
+                str(tokens),
+                "--ranks",
+                str(size()),
+                "--strategy",
+                f'{{"kernel":"{kernel}"}}',
+            ]
+            made = subprocess.run([COMMAND, "compile", *words, "-o", file], capture_output=True, text=True)
+            expect(made.returncode == 0, f"compile {spec}: {made.stderr}")
+            store.set(f"moe_{kernel}", "there")
+        store.wait([f"moe_{kernel}"])
+        bundle, op = ctypes.c_void_p(), ctypes.c_void_p()
+        done(c.sy_bundle_open(str(file).encode(), ctypes.byref(bundle)))
+        prepare = PrepareConfig(ctypes.sizeof(PrepareConfig), tokens)
+        done(c.sy_prepare(comm, bundle, ctypes.byref(prepare), ctypes.byref(op)))
+        ids, y = torch.empty(tokens, topk, dtype=torch.int64, device="cuda"), torch.empty_like(x)
+        tensors = [dl_tensor(one) for one in (x, ids, weights, w1, w2, y)]
+        given = (ctypes.POINTER(Tensor) * 6)(*map(ctypes.pointer, tensors))
+
+        def call(op=op, given=given) -> None:
+            done(c.sy_run(op, given, 6, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
+
+        ids.random_(experts)
+        call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+        theirs = ops.Moe(
+            tokens, experts, topk, hidden, inner, torch.bfloat16, None, strategy=Strategy(kernel=kernel)
+        )
+        for routing in range(20):
+            ids.random_(experts)
+            if routing % 4 == 3:
+                ids[tokens // 2 :] = -1
+            y.fill_(float("nan"))
+            graph.replay()
+            right, _, _ = theirs.run(x, ids, weights, w1, w2)
+            torch.cuda.synchronize()
+            expect(
+                torch.equal(y, right), f"{kernel}, routing {routing}: {(y != right).sum()} elements differ"
+            )
+        done(c.sy_status(op))
+        ids[0, 0] = experts
+        graph.replay()
+        expect(
+            c.sy_status(op) == 2 and b"name no expert" in c.sy_last_error(),
+            f"{kernel}: {c.sy_last_error()!r}",
+        )
+        done(c.sy_status(op))  # it is told once
+        theirs.close()
+        del graph
+        done(c.sy_op_destroy(op))
+        c.sy_bundle_close(bundle)
+    c.sy_comm_destroy(comm)
+
+
+SECTIONS = {"release": release, "bundles": bundles, "mixtures": mixtures}
 
 if __name__ == "__main__":
     sys.exit(run(SECTIONS))

@@ -120,6 +120,26 @@ def test_a_mixture_for_a_gpu_is_compiled_without_one(syncopate, tmp_path):
         assert ran.code == 0 and ran.out.count("3 calls") == 2, ran.out + ran.err
 
 
+def test_a_mixture_asked_for_gluon_has_its_kernel_where_the_gpu_runs_it(syncopate, tmp_path):
+    asked = (
+        "moe:E=4,topk=2,H=128,F=256",
+        "--rows",
+        "512",
+        "--ranks",
+        "2",
+        "--strategy",
+        '{"kernel": "gluon"}',
+    )
+    for arch, first in (("sm_90", "gluon_moe_up"), ("sm_80", "moe_up")):
+        file = tmp_path / f"{arch}.sybundle"
+        made = syncopate("compile", *asked, "--arch", arch, "-o", file)
+        assert made.code == 0, made.err
+        assert syncopate("bundle", "check", file).code == 0
+        manifest = json.loads(syncopate("bundle", "show", file, "--json").out)
+        assert manifest["kernels"][3]["entry"] == first, arch
+        assert ("gluon" in manifest["operator"]["buckets"][0]["strategy"]) == (arch == "sm_90")
+
+
 def test_what_is_no_whole_bundle_of_this_version_is_refused_with_its_section(compiled, syncopate, tmp_path):
     whole = compiled(GATHER).read_bytes()
     cases = {
