@@ -233,6 +233,7 @@ typedef struct sy_operand {
     const int64_t* shape;
     uint8_t dtype_code; /* as sy_dtype */
     uint8_t dtype_bits;
+    int32_t alignment; /* bytes of which its address is a multiple, or sy_run refuses it */
 } sy_operand;
 SY_API int32_t sy_num_operands(const sy_op* op);
 SY_API sy_code sy_operand_at(const sy_op* op, int32_t index, sy_operand* operand);
@@ -245,7 +246,8 @@ SY_API sy_code sy_run(sy_op* op, const sy_tensor* const* tensors, int32_t num_te
 
 /* Whether an earlier call has failed: which rank, chunk and signal did not come. sy_status waits for the device; sy_poll waits for nothing,
  * and may come to know later. Of a mixture of experts sy_status also fails (SY_USAGE, on all ranks) where since it was last asked an id
- * named no expert, or more rows than the bound came: then their routes added nothing. On host sy_run says so itself. */
+ * named no expert, or more rows than the bound came: then their routes added nothing. An id of -1 adds nothing, and is no error. What one
+ * thread was told no other one is; a call that fails, and sy_op_reset, forget it. On host sy_run says so itself. */
 SY_API sy_code sy_status(sy_op* op);
 SY_API sy_code sy_poll(sy_op* op);
 /* Ends the calls of it that are in progress on any rank; they fail. For a rank that cannot go on. */

@@ -128,7 +128,7 @@ std::string describe(const Bundle& bundle) {
 
 bool OperatorPart::takes_exact_rows() const {
     const ops::OperatorRow* const row = ops::operator_row(problem.op);
-    return row != nullptr && row->parameters != nullptr;
+    return row != nullptr && row->exact_rows;
 }
 
 Result<const Bucket*> bucket_of(const Bundle& bundle, std::int64_t rows) {

@@ -106,9 +106,11 @@ private:
         switch (of.of) {
             case Of::operand: return operand_of(stage, parameter, of);
             case Of::scratch:
-                return pointer({Memory::Of::fixed, 0,
-                                static_cast<std::int64_t>(scratch_at_ + scratch_.offsets.at(of.name))});
+                return pointer(
+                    {Memory::Of::fixed, 0,
+                     static_cast<std::int64_t>(scratch_at_ + scratch_.places.find(of.name)->second.offset)});
             case Of::table: return pointer({Memory::Of::table_of, of.stage});
+            case Of::constant: return number_of(stage, parameter, of.value);
             case Of::rank: return number_of(stage, parameter, std::int64_t{rank_});
             case Of::stride: break;
         }

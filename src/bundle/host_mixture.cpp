@@ -1,6 +1,9 @@
 #include "bundle/host_mixture.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,6 +12,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/bundle/host_kernel.hpp"
 #include "syncopate/emit/layout.hpp"
+#include "syncopate/ops/mixture.hpp"
 #include "syncopate/plan/model/ragged.hpp"
 #include "syncopate/runtime/host/table_player.hpp"
 #include "syncopate/try.hpp"
@@ -20,6 +24,9 @@ namespace table = emit::table;
 using runtime::TableSlot;
 
 std::int64_t blocks(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
+
+constexpr std::string_view kKernels[] = {"moe_count", "moe_layout", "moe_dispatch",
+                                         "moe_up",    "moe_down",   "moe_combine"};
 
 /// Where a stage's groups lie: of each where its rows begin, and how many it has.
 struct Groups {
@@ -127,18 +134,21 @@ private:
     }
     template <typename T>
     [[nodiscard]] T* scratch(const char* name) const {
-        return reinterpret_cast<T*>(scratch_at_ + scratch_.offsets.at(name));
+        return reinterpret_cast<T*>(scratch_at_ + scratch_.places.find(name)->second.offset);
     }
     [[nodiscard]] Result<std::uint64_t> heap(const char* tensor, std::int64_t of_rank) const {
         return op_.tensor_address(tensor, static_cast<int>(of_rank));
     }
 
+    [[nodiscard]] std::int64_t id_of(std::span<const runtime::CallTensor> tensors, std::int64_t route) const {
+        const std::uint64_t ids = given(tensors, "topk_ids");
+        return int32_ids_ ? reinterpret_cast<const std::int32_t*>(ids)[route]
+                          : reinterpret_cast<const std::int64_t*>(ids)[route];
+    }
     /// The number of a route's expert; experts_: it names none.
     [[nodiscard]] std::int64_t expert_of(std::span<const runtime::CallTensor> tensors,
                                          std::int64_t route) const {
-        const std::uint64_t ids = given(tensors, "topk_ids");
-        const std::int64_t id = int32_ids_ ? reinterpret_cast<const std::int32_t*>(ids)[route]
-                                           : reinterpret_cast<const std::int64_t*>(ids)[route];
+        const std::int64_t id = id_of(tensors, route);
         return id < 0 || id >= experts_ ? experts_ : id;
     }
 
@@ -148,7 +158,8 @@ private:
         const std::int64_t expert = slot.tile % (experts_ + 1);
         std::int32_t so_far = 0;
         for (std::int64_t route = 0; route < routes_; ++route) {
-            if (expert_of(tensors, route) == expert) scratch<std::int32_t>("position")[route] = so_far++;
+            if (id_of(tensors, route) != ops::kNoRoute && expert_of(tensors, route) == expert)
+                scratch<std::int32_t>("position")[route] = so_far++;
         }
         for (std::int64_t peer = 0; peer < ranks_; ++peer) {
             SYNCOPATE_TAKE(const std::uint64_t there, heap("counts", peer));
@@ -195,12 +206,13 @@ private:
             group[expert] = before;
             before += mine[expert];
         }
-        auto* const seen = scratch<std::int32_t>("seen");
+        std::int64_t over = 0;
+        std::uint32_t bad = 0;
         Groups going;
         for (std::int64_t peer = 0; peer < ranks_; ++peer) {
             const Laid laid = laid_at(counts, peer);
-            seen[0] = std::max(seen[0], static_cast<std::int32_t>(laid.over));
-            seen[1] += counts[peer * (experts_ + 1) + experts_];
+            over = std::max(over, laid.over);
+            bad += static_cast<std::uint32_t>(counts[peer * (experts_ + 1) + experts_]);
             for (std::int64_t expert = 0; expert < own_; ++expert) {
                 const plan::Interval& there = laid.places[at(expert * ranks_ + rank())];
                 const std::int64_t of_all = peer * own_ + expert;
@@ -210,6 +222,11 @@ private:
                 going.rows.push_back(there.size());
             }
         }
+        auto* const seen = scratch<std::uint32_t>(ops::kSeen);
+        seen[ops::kOver] = std::max(seen[ops::kOver], static_cast<std::uint32_t>(over));
+        seen[ops::kBad] += bad;
+        seen[ops::kCallsOver] += over > 0 ? 1 : 0;
+        seen[ops::kCallsBad] += bad > 0 ? 1 : 0;
         for (std::int64_t route = 0; route < routes_; ++route) {
             const std::int64_t expert = expert_of(tensors, route);
             if (expert == experts_) continue;
@@ -228,7 +245,8 @@ private:
 
     [[nodiscard]] std::int32_t* words_of(std::string_view kernel) const {
         const auto& stages = planned_->launch.stages;
-        const auto stage = std::ranges::find(stages, kernel, &emit::KernelLaunch::kernel);
+        const auto stage =
+            std::ranges::find(stages, kernel, &emit::KernelLaunch::kernel);  // host_mixture saw it
         return reinterpret_cast<std::int32_t*>(
             op_.table_address(static_cast<std::size_t>(stage - stages.begin())));
     }
@@ -349,6 +367,16 @@ Result<runtime::Executable::HostKernels> host_mixture(std::shared_ptr<const Plan
                                                       runtime::FusedOp& op, std::uint64_t scratch) {
     if (planned->strategy.tiles.empty())
         return Error{"moe: its strategy says no tiles", {}, ErrorClass::usage};
+    for (const std::string_view kernel : kKernels) {
+        if (std::ranges::find(planned->launch.stages, kernel, &emit::KernelLaunch::kernel) ==
+            planned->launch.stages.end())
+            return Error{fmt::format("moe: its program has no stage {}", kernel), {}, ErrorClass::usage};
+    }
+    if (planned->launch.stages.size() != std::size(kKernels))
+        return Error{fmt::format("moe: its program has {} stages, of which {} are known on host",
+                                 planned->launch.stages.size(), std::size(kKernels)),
+                     {},
+                     ErrorClass::usage};
     auto made = std::make_shared<const HostMixture>(std::move(planned), std::move(operands), op, scratch);
     return runtime::Executable::HostKernels(
         [made](std::span<const runtime::CallTensor> tensors) { return made->run(tensors); });

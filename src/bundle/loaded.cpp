@@ -2,64 +2,66 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <span>
 #include <utility>
 
-#include "bundle/host_mixture.hpp"
+#include "bundle/host_operators.hpp"
 #include "syncopate/at.hpp"
-#include "syncopate/ops/mixture.hpp"
+#include "syncopate/ops/operators.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
-namespace {
-
-/// Memory of this rank's device alone.
-Result<std::shared_ptr<runtime::SymmetricHeap>> own_memory(runtime::Device device, std::uint64_t bytes) {
-    auto alone = std::make_shared<runtime::CallbackRendezvous>(
-        0, 1, [](const std::string&, const runtime::Bytes&) {},
-        [](const std::string&, runtime::Milliseconds) { return runtime::Bytes(); });
-    return runtime::SymmetricHeap::create(device, std::move(alone), bytes);
-}
-
-}  // namespace
-
 using runtime::Bytes;
 using runtime::Device;
 
 std::string prepare_label(std::int64_t rows) { return fmt::format("prepare {} rows", rows); }
 
-Prepared::~Prepared() = default;
+Prepared::~Prepared() {
+    if (executable_ != nullptr) op().when_renewed({});
+}
 
 Status Prepared::run(std::span<const runtime::CallTensor> tensors, runtime::CudaStream stream) {
-    SYNCOPATE_TRY(executable_->run(tensors, stream));
-    return bundle_->on_host() ? judge() : Status(Done{});
+    if (!bundle_->on_host()) return executable_->run(tensors, stream);
+    if (!tells()) return executable_->run(tensors, stream);
+    const std::lock_guard lock(telling_);  // else another thread's check might be told of this call
+    const Status ran = executable_->run(tensors, stream);
+    return ran ? judge() : failed(ran);
 }
 
 Status Prepared::check() {
-    SYNCOPATE_TRY(op().synchronize());
-    SYNCOPATE_TRY(op().check());
-    return judge();
+    std::unique_lock lock(telling_, std::defer_lock);
+    if (tells()) lock.lock();
+    Status done = op().synchronize();
+    if (done) done = op().check();
+    return done && tells() ? judge() : failed(done);
+}
+
+Status Prepared::failed(const Status& status) {
+    if (!status && status.error().error_class == ErrorClass::machine) forget();
+    return status;
+}
+
+Result<Prepared::Words> Prepared::seen() const {
+    Words words(told_.size());
+    const auto place = scratch_.places.find(ops::operator_row(planned_->problem.op)->seen);
+    SYNCOPATE_TRY(executable_->op().heap()->read(scratch_at_ + place->second.offset, words.data(),
+                                                 place->second.bytes));
+    return words;
+}
+
+void Prepared::forget() {
+    if (!tells()) return;
+    if (Result<Words> now = seen()) told_ = *std::move(now);
 }
 
 Status Prepared::judge() {
-    const auto seen = scratch_.offsets.find(ops::kSeen);
-    if (seen == scratch_.offsets.end()) return Done{};
-    const std::uint64_t place = memory_->local(seen->second);
-    std::array<std::int32_t, 2> told{};
-    SYNCOPATE_TRY(memory_->read(place, told.data(), sizeof(told)));
-    const auto [over, bad] = told;
-    if (over == 0 && bad == 0) return Done{};
-    SYNCOPATE_TRY(memory_->zero(place, sizeof(told)));
-    const auto refused = [](const std::string& what) { return Error{what, {}, ErrorClass::usage}; };
-    if (bad != 0)
-        return refused(fmt::format("topk_ids: {} of all ranks' ids name no expert; there are experts 0 to {}",
-                                   bad, planned_->problem.extent("E") - 1));
-    if (bundle_->op->drops) return Done{};
-    return refused(fmt::format(
-        "bound: as many as {} rows more than {} come to a rank: compile it with bound={}, or --drop", over,
-        planned_->problem.extent("bound"), planned_->problem.extent("bound") + over));
+    SYNCOPATE_TAKE(const Words now, seen());
+    const Words before = std::exchange(told_, now);
+    const std::string wrong =
+        ops::operator_row(planned_->problem.op)->judge(planned_->problem, before, now, bundle_->op->drops);
+    return wrong.empty() ? Status(Done{}) : Status(Error{wrong, {}, ErrorClass::usage});
 }
 
 Status Prepared::destroy() { return executable_->op().destroy(); }
@@ -98,34 +100,50 @@ Result<std::shared_ptr<runtime::CudaKernel>> Loaded::kernel(std::int32_t index) 
     return made;
 }
 
+/// Behind the op in its heap: so it is counted, and given back, with the rest.
+Status Loaded::take_scratch(Prepared& made, runtime::FusedOp& op) {
+    made.scratch_ = scratch_of(*made.planned_);
+    if (made.scratch_.bytes == 0) return Done{};
+    runtime::SymmetricHeap& heap = *op.heap();
+    SYNCOPATE_TAKE(const std::uint64_t offset, heap.allocate(made.scratch_.bytes));
+    const auto seen = made.scratch_.places.find(ops::operator_row(made.planned_->problem.op)->seen);
+    if (seen != made.scratch_.places.end()) {
+        heap.keep(offset + seen->second.offset, seen->second.bytes);
+        made.told_.assign(seen->second.bytes / sizeof(std::uint32_t), 0);
+    }
+    made.scratch_at_ = heap.local(offset);
+    return Done{};
+}
+
 Status Loaded::make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp> op,
                                const PrepareOptions& options) {
-    const std::vector<runtime::Operand> operands = operands_of(*made.planned_, rendezvous_->rank());
-    made.scratch_ = scratch_of(*made.planned_);
-    if (made.scratch_.bytes > 0) {
-        SYNCOPATE_TAKE(auto memory, own_memory(device_, made.scratch_.bytes));
-        made.memory_ = std::move(memory);
-    }
-    const std::uint64_t scratch = made.memory_ == nullptr ? 0 : made.memory_->local(0);
+    std::vector<runtime::Operand> operands = operands_of(*made.planned_, rendezvous_->rank());
+    SYNCOPATE_TRY(take_scratch(made, *op));
     runtime::Executable::HostKernels host;
-    if (bundle_->on_host() && made.planned_->problem.op == "moe") {
-        SYNCOPATE_TAKE(auto kernels, host_mixture(made.planned_, operands, *op, scratch));
-        host = std::move(kernels);
-    } else if (bundle_->on_host()) {
+    runtime::Form form;
+    if (!bundle_->on_host()) {
+        SYNCOPATE_TAKE(form, form_of(*bundle_, *made.planned_, rendezvous_->rank(), operands,
+                                     op->flat_view().bytes, made.scratch_at_));
+        for (std::size_t i = 0; i < operands.size(); ++i)
+            operands[i].alignment = std::max(operands[i].alignment, form.alignment[i]);
+    } else if (const HostOperator* const own = host_operator(made.planned_->problem.op); own != nullptr) {
+        SYNCOPATE_TAKE(host, own->make(made.planned_, operands, *op, made.scratch_at_));
+    } else {
         if (bundle_->folder && !options.tiles)
             return Error{"a user's program on host needs a function that makes its tiles",
                          {.file = bundle_->file},
                          ErrorClass::usage};
-        SYNCOPATE_TAKE(auto kernels, host_kernels(made.planned_, operands, *op,
-                                                  bundle_->folder ? options.tiles : TileKernel()));
-        host = std::move(kernels);
+        SYNCOPATE_TAKE(
+            host, host_kernels(made.planned_, operands, *op, bundle_->folder ? options.tiles : TileKernel()));
     }
     SYNCOPATE_TAKE(auto executable, runtime::Executable::make(op, {.operands = operands}, std::move(host)));
     made.executable_ = std::move(executable);
+    op->when_renewed([of = &made] {
+        const std::lock_guard lock(of->telling_);
+        of->forget();
+    });
     if (bundle_->on_host()) return Done{};
     if (options.graphs) made.executable_->use_graphs(runtime::GraphUse::of_many);
-    SYNCOPATE_TAKE(runtime::Form form, form_of(*bundle_, *made.planned_, rendezvous_->rank(), operands,
-                                               op->flat_view().bytes, scratch));
     std::vector<std::shared_ptr<runtime::CudaKernel>> loaded;
     for (const runtime::StageCode& stage : form.stages) {
         SYNCOPATE_TAKE(std::shared_ptr<runtime::CudaKernel> code, kernel(stage.code));

@@ -1,12 +1,15 @@
 // The manifest of a bundle as JSON.
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "syncopate/bundle/bundle.hpp"
 #include "syncopate/json_table.hpp"
+#include "syncopate/names.hpp"
 #include "syncopate/ops/operators.hpp"
 #include "syncopate/try.hpp"
 
@@ -208,8 +211,21 @@ private:
             return this->fail(at, "drops rows, or has ids, which only mixtures of experts do");
         if (part.problem.extent(part.problem.calls_name()) != part.buckets.back().rows)
             return this->fail(at, "has a problem of other rows than its last bucket");
+        const ops::OperatorRow& row = *ops::operator_row(part.problem.op);
+        if (!part.activation.empty() &&
+            std::ranges::find(row.activations, part.activation) == row.activations.end())
+            return this->fail(
+                at, fmt::format("has activation \"{}\", which {} does not: it has {}",
+                                escaped(part.activation), row.name, fmt::join(row.activations, ", ")));
+        if (row.parameters != nullptr && (part.call.w_transposed || part.call.bias != 0))
+            return this->fail(at, fmt::format("has {}, which {} does not",
+                                              part.call.bias != 0 ? "bias" : "w_transposed", row.name));
         std::int64_t before = 0;
         for (const Bucket& bucket : part.buckets) {
+            if (row.parameters != nullptr) {
+                const auto taken = row.parameters(part.problem, bucket.strategy);
+                if (!taken) return this->fail(at, "is of no call: " + taken.error().message);
+            }
             if (bucket.rows < before) return this->fail(at, "has buckets that fall");
             before = bucket.rows;
             if (bucket.variants.empty() != made.on_host())

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bundle/compiled_for.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/bundle/traits.hpp"
 #include "syncopate/digest.hpp"
@@ -21,6 +22,7 @@ namespace syncopate::bundle {
 namespace {
 
 constexpr std::string_view kFolder = "folder/";
+constexpr std::int64_t kAligned = 16;  // bytes: what an operator's kernels are compiled for
 
 /// Whether the strategy's kernels are compiled for the number of their programs.
 bool has_own_programs(const ops::Strategy& strategy) { return strategy.kernel != ops::ProductKernel::gluon; }
@@ -78,12 +80,17 @@ Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t
     made.program = std::move(lowered.program);
     made.names = names_of(*bundle.op, made.launch.stages.size());
     made.moved = std::move(lowered.moved);
-    made.order = {"x", "topk_ids", "topk_weights", "w", "w1", "w2", "bias", "scale_x", "scale_w", "y"};
     made.problem = bundle.op->problem.with_rows(rows);
     made.strategy = bucket.strategy;
-    if (const auto parameters = ops::operator_row(made.problem.op)->parameters; parameters != nullptr) {
-        SYNCOPATE_TAKE(auto of_stages, parameters(made.problem, made.strategy));
+    const ops::OperatorRow& row = *ops::operator_row(made.problem.op);
+    made.order.assign(row.operands.begin(), row.operands.end());
+    if (row.parameters != nullptr) {
+        SYNCOPATE_TAKE(auto of_stages, row.parameters(made.problem, made.strategy));
         made.parameters = std::move(of_stages);
+        if (made.parameters.size() != made.launch.stages.size())
+            return Error{fmt::format("{}: parameters of {} stages, and its program has {}", made.problem.op,
+                                     made.parameters.size(), made.launch.stages.size()),
+                         {.file = bundle.file}};
         for (ops::Parameters& of_stage : made.parameters) {
             const auto ids = of_stage.find("ids_ptr");
             if (ids != of_stage.end() && bundle.op->int32_ids) ids->second.dtype = plan::DType::int32;
@@ -93,6 +100,7 @@ Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t
     made.w_transposed = bundle.op->call.w_transposed;
     made.what = fmt::format("{} of {} {}", bundle.name, rows,
                             bundle.op->takes_exact_rows() ? "tokens a rank" : "rows");
+    SYNCOPATE_TRY(require_compiled_for(bundle, made));
     return made;
 }
 
@@ -138,6 +146,7 @@ Result<Planned> plan_folder(const Bundle& bundle, std::int64_t rows) {
     made.launch = std::move(artifact.launch);
     made.names.resize(made.launch.stages.size());
     made.what = bundle.name;
+    SYNCOPATE_TRY(require_compiled_for(bundle, made));
     return made;
 }
 
@@ -153,7 +162,8 @@ public:
                 add({.name = of.name,
                      .dtype = of.dtype,
                      .shape = of.shape,
-                     .layout = runtime::Operand::Layout::contiguous});
+                     .layout = runtime::Operand::Layout::contiguous,
+                     .alignment = kAligned});
             }
         }
         for (std::size_t stage = 0; planned_.parameters.empty() && stage < planned_.launch.stages.size();
@@ -162,7 +172,10 @@ public:
             for (const auto& [parameter, tensor] : launch.arguments.tensors) {
                 const auto bound = launch.bindings.find(parameter);
                 if (bound == launch.bindings.end()) {
-                    add({.name = name_of(stage, parameter), .dtype = tensor.dtype, .shape = tensor.shape});
+                    add({.name = name_of(stage, parameter),
+                         .dtype = tensor.dtype,
+                         .shape = tensor.shape,
+                         .alignment = planned_.problem.op.empty() ? 1 : kAligned});
                 } else if (planned_.moved.empty()) {
                     const bool adds =
                         std::ranges::find(launch.accumulates, parameter) != launch.accumulates.end();
@@ -308,21 +321,22 @@ bool Planned::writes(const std::string& operand) const {
 }
 
 Scratch scratch_of(const Planned& planned) {
-    constexpr std::uint64_t kAligned = 256;
+    constexpr std::uint64_t kPlaces = 256;
     Scratch made;
     for (const ops::Parameters& of_stage : planned.parameters) {
         for (const auto& [parameter, of] : of_stage) {
-            if (of.of != ops::Parameter::Of::scratch || !made.offsets.emplace(of.name, made.bytes).second)
+            const std::uint64_t bytes = plan::Tensor{"", of.shape, of.dtype}.bytes();
+            if (of.of != ops::Parameter::Of::scratch ||
+                !made.places.emplace(of.name, Scratch::Place{made.bytes, bytes}).second)
                 continue;
-            made.bytes += round_up(plan::Tensor{"", of.shape, of.dtype}.bytes(), kAligned);
+            made.bytes += round_up(bytes, kPlaces);
         }
     }
     return made;
 }
 
 Needs needs_of(const Bundle& bundle, const Planned& planned, std::int32_t rank) {
-    Needs needs{.heap = fuse::heap_bytes(planned.launch.schedule)};
-    needs.workspace = scratch_of(planned).bytes;
+    Needs needs{.heap = fuse::heap_bytes(planned.launch.schedule, scratch_of(planned).bytes)};
     for (const std::int32_t kernel : planned.kernels) needs.workspace += bundle.kernels[at(kernel)].workspace;
     if (bundle.on_host()) return needs;
     const fuse::Schedule& schedule = planned.launch.schedule;

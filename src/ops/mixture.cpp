@@ -229,6 +229,12 @@ Result<fuse::StagedProgram> Mixture::program(const Outline& outline) const {
     return made;
 }
 
+std::vector<std::string> Mixture::kernels() const {
+    std::vector<std::string> made;
+    for (const Statement& stage : stages()) made.push_back(stage.kernel);
+    return made;
+}
+
 std::map<std::string, kernel::Scalar> Mixture::scalars() const {
     return {{"R", of_.ranks},
             {"E", of_.experts},

@@ -2,8 +2,10 @@
 // (moe_tensor.cpp): their extents, and how their plans' tensors and stages are written down.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +52,8 @@ public:
     virtual ~Mixture() = default;
     [[nodiscard]] virtual Outline outline() = 0;
     [[nodiscard]] Result<fuse::StagedProgram> program(const Outline& outline) const;
+    /// Those of its stages.
+    [[nodiscard]] std::vector<std::string> kernels() const;
 
 protected:
     using Statement = kernel::stated::Statement;
@@ -116,6 +120,13 @@ protected:
 /// What the kernels of a mixture take beside the plan's tensors (mixture_parameters.cpp).
 [[nodiscard]] Result<std::vector<Parameters>> mixture_parameters(const Problem& problem,
                                                                  const Strategy& strategy);
+
+/// OperatorRow::judge, of kSeen.
+[[nodiscard]] std::string mixture_verdict(const Problem& problem, std::span<const std::uint32_t> before,
+                                          std::span<const std::uint32_t> now, bool drops);
+
+/// Expert parallel: every rank has all columns of its share of the experts (moe.cpp).
+[[nodiscard]] std::unique_ptr<Mixture> expert_mixture(const Problem& problem, const Strategy& strategy);
 
 /// Tensor parallel: every rank has its share of all experts' columns (moe_tensor.cpp).
 [[nodiscard]] std::unique_ptr<Mixture> tensor_mixture(const Problem& problem, const Strategy& strategy);

@@ -164,7 +164,7 @@ Status check_strategy(const Problem& problem, const Strategy& strategy) {
 
 std::unique_ptr<Mixture> mixture(const Problem& problem, const Strategy& strategy) {
     if (problem.word("parallel") == "tensor") return tensor_mixture(problem, strategy);
-    return std::make_unique<Moe>(problem, strategy);
+    return expert_mixture(problem, strategy);
 }
 
 Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const Call& /*call*/) {
@@ -182,6 +182,10 @@ Result<fuse::StagedProgram> programmed(const Problem& problem, const Strategy& s
 
 }  // namespace
 
+std::unique_ptr<Mixture> expert_mixture(const Problem& problem, const Strategy& strategy) {
+    return std::make_unique<Moe>(problem, strategy);
+}
+
 OperatorRow moe() {
     return {.name = "moe",
             .extents = {"T", "E", "topk", "H", "F", "bound"},
@@ -192,7 +196,12 @@ OperatorRow moe() {
             .objection = mixture_objection,
             .outline = outlined,
             .program = programmed,
-            .parameters = mixture_parameters};
+            .activations = {"relu", "silu"},
+            .operands = {"x", "topk_ids", "topk_weights", "w1", "w2", "y"},
+            .exact_rows = true,
+            .parameters = mixture_parameters,
+            .seen = kSeen,
+            .judge = mixture_verdict};
 }
 
 }  // namespace syncopate::ops

@@ -2,12 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/model/json.hpp"
+#include "syncopate/ops/operators.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/plan/check/check.hpp"
 #include "syncopate/plan/json/json.hpp"
@@ -215,6 +219,26 @@ TEST(Moe, AStrategyOfAFileThatNoTableCanHoldIsRefused) {
     // 2^22 rows, each of 512 tiles of `down`.
     const std::string many = "moe:T=1048576,E=8,topk=2,H=8192,F=16,ranks=2";
     EXPECT_NE(refusal(tile(16, 16, 16, 1), many).find("more than tables can number"), std::string::npos);
+}
+
+TEST(Moe, WhatItsKernelsHaveSeenIsToldOfTheCallsBetweenTwoReadings) {
+    const Problem problem = problem_of(spec(2, ",bound=20"));
+    const auto told = [&](std::vector<std::uint32_t> before, std::vector<std::uint32_t> now,
+                          bool drops = false) {
+        return operator_row("moe")->judge(problem, before, now, drops);
+    };
+    EXPECT_EQ(told({0, 0, 0, 0}, {0, 0, 0, 0}), "");
+    EXPECT_EQ(told({9, 7, 3, 2}, {9, 7, 3, 2}), "") << "it was told before";
+    EXPECT_EQ(told({9, 7, 3, 2}, {9, 9, 3, 3}),
+              "topk_ids: 2 of all ranks' ids name no expert; there are experts 0 to 7");
+    const std::string over =
+        "bound: as many as 9 rows more than 20 come to a rank: compile it with bound=29, or --drop";
+    EXPECT_EQ(told({9, 7, 3, 2}, {9, 7, 4, 2}), over) << "fewer than the most so far, and yet some";
+    EXPECT_EQ(told({9, 7, 3, 2}, {9, 7, 4, 2}, true), "");
+    EXPECT_EQ(told({0, 0xfffffffe, 0, 5}, {0, 3, 0, 6}),
+              "topk_ids: 5 of all ranks' ids name no expert; there are experts 0 to 7")
+        << "numbers go round";
+    EXPECT_NE(told({0, 8, 0, 0xffffffff}, {0, 8, 0, 0}), "") << "2^32 ids, of one call more";
 }
 
 TEST(Moe, TilesOfFp8AreAsWideAsWhatSharesAScale) {

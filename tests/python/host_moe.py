@@ -91,8 +91,12 @@ def routings(size, experts, seed):
     far = (torch.arange(size) * (experts // size)).roll(1)[:, None, None].expand(size, T, K) + torch.arange(
         K
     ) % (experts // size)
+    filled = random()  # up to T with tokens that there are not, and a route of one that there is
+    filled[:, 2:] = -1
+    filled[-1, 0, 0] = -1
     return {
         "random": random(),
+        "filled up": filled,
         "two experts": one,
         "last experts": last,
         "none of the own": far,
@@ -352,7 +356,7 @@ def check_refused(rank, size, group):
     y = ops.moe(x, ids, weights, w1, w2, group, "relu")
     wrong = ids.clone()
     if rank == size - 1:
-        wrong[0, 0], wrong[1, 1] = -1, experts
+        wrong[0, 0], wrong[1, 1] = -2, experts
     for given, message in (
         ((x, wrong, weights, w1, w2), "topk_ids: 2 of all ranks' ids name no expert"),
         ((x, ids.float(), weights, w1, w2), "topk_ids: expected dtype"),

@@ -90,7 +90,7 @@ def check_refused(rank, size, group):
     expect(torch.equal(y.double(), layer.right(rank, ids)), "by the function it differs")
     wrong = ids[rank].clone()
     if rank == size - 1:
-        wrong[0, 0], wrong[1, 1] = -1, experts
+        wrong[0, 0], wrong[1, 1] = -2, experts
     for options, message in (
         ({"ids": wrong}, "topk_ids: 2 of all ranks' ids name no expert"),
         ({"bound": 8}, "bound=8: to tensor parallel experts all rows come on every rank"),

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -42,22 +43,36 @@ public:
     /// does, too.
     Status run(std::span<const runtime::CallTensor> tensors, runtime::CudaStream stream);
     /// Waits for this rank's calls: whether one of them has failed (FusedOp::check), or, of a mixture of experts, whether in
-    /// calls since the last check an id named no expert, or more rows than the bound came (usage; alike on all ranks).
+    /// calls since the last check an id named no expert, or more rows than the bound came (usage; alike on all ranks). Any thread
+    /// may ask: what one was told no other one is.
     Status check();
+    /// FusedOp::reset. Collective.
+    Status reset() { return op().reset(); }
     /// Gives the memory back. Collective.
     Status destroy();
 
 private:
     friend class Loaded;
     Prepared() = default;
+    /// Of what kernels have seen in calls (ops::OperatorRow::seen) all that was not told yet is told now.
     Status judge();
+    /// The same is forgotten: of calls that failed not all ranks have seen it.
+    void forget();
+    using Words = std::vector<std::uint32_t>;
+    /// What they have written down so far.
+    [[nodiscard]] Result<Words> seen() const;
+    /// Whether the operator's do.
+    [[nodiscard]] bool tells() const { return !told_.empty(); }
+    /// The same status; of a call that the machine made fail what was seen is forgotten.
+    Status failed(const Status& status);
 
     std::shared_ptr<const Bundle> bundle_;
     std::shared_ptr<const Planned> planned_;
     Needs needs_;
     Scratch scratch_;
-    std::shared_ptr<runtime::SymmetricHeap>
-        memory_;  ///< of scratch, which no other rank maps; null where there is none
+    std::uint64_t scratch_at_ = 0;  ///< its address, in the op's heap; 0: there is none
+    std::mutex telling_;            ///< of the next one; on host a call holds it
+    Words told_;  ///< what was seen when it was last told, or forgotten; none: nobody writes it down
     std::unique_ptr<runtime::Executable> executable_;
 };
 
@@ -86,6 +101,7 @@ private:
     Loaded(std::shared_ptr<const Bundle> bundle, runtime::Device device,
            std::shared_ptr<runtime::Rendezvous> rendezvous)
         : bundle_(std::move(bundle)), device_(device), rendezvous_(std::move(rendezvous)) {}
+    static Status take_scratch(Prepared& made, runtime::FusedOp& op);
     Status make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp> op,
                            const PrepareOptions& options);
     Result<std::shared_ptr<runtime::CudaKernel>> kernel(std::int32_t index);

@@ -69,15 +69,19 @@ struct Lowered {
 
 /// Memory that the kernels of a call share (ops::Parameter::Of::scratch), one after another.
 struct Scratch {
-    std::map<std::string, std::uint64_t> offsets;
+    struct Place {
+        std::uint64_t offset = 0;
+        std::uint64_t bytes = 0;
+    };
+    std::map<std::string, Place, std::less<>> places;
     std::uint64_t bytes = 0;
 };
 [[nodiscard]] Scratch scratch_of(const Planned& planned);
 
 /// Bytes of a rank's device.
 struct Needs {
-    std::uint64_t heap = 0;       ///< that peers map; what release() gives back
-    std::uint64_t workspace = 0;  ///< partial sums of kernels that split K, and scratch
+    std::uint64_t heap = 0;       ///< that peers map, and scratch; what release() gives back
+    std::uint64_t workspace = 0;  ///< partial sums of kernels that split K
     std::uint64_t tables = 0;     ///< of the schedule, about
     [[nodiscard]] std::uint64_t all() const { return heap + workspace + tables; }
 };

@@ -2,6 +2,7 @@
 // kernels are given the same.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -10,9 +11,14 @@
 
 namespace syncopate::ops {
 
-/// Scratch of the kernels (parameters.hpp), two int32 of all calls so far: how many rows over the bound came to the rank to
-/// which most did, and how many ids of all ranks named no expert. Alike on all ranks.
+/// Scratch of the kernels (parameters.hpp), int32 of all calls so far, alike on all ranks: how many rows over the bound came in one
+/// call to the rank to which most did, at most; how many ids of all ranks named no expert; and in how many calls there were such
+/// rows, and such ids. The last three only rise, modulo 2^32, and nobody but the kernels writes them: a reader keeps what it knew.
 inline constexpr const char* kSeen = "seen";
+enum Seen : std::size_t { kOver, kBad, kCallsOver, kCallsBad, kSeenWords };
+
+/// An id of what fills a call up: it adds nothing, and is no error.
+inline constexpr std::int64_t kNoRoute = -1;
 
 /// Tokens of a tile of the kernels that go token by token: every program has a tile, and no tile many tokens.
 [[nodiscard]] std::int64_t mixture_block(std::int64_t tokens, std::int64_t programs);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -49,9 +50,20 @@ struct OperatorRow {
     Products products = nullptr;  ///< of one rank, one after another
     Outlined outline = nullptr;
     Programmed program = nullptr;
+    /// Between the products, or in the first one, by name; none is always known.
+    std::vector<std::string_view> activations{"relu", "gelu", "silu"};
+    /// In the order of a call, those that it has.
+    std::vector<std::string_view> operands{"x", "w", "w1", "w2", "bias", "scale_x", "scale_w", "y"};
+    bool exact_rows = false;  ///< kernels are compiled for so many rows of a call, and no others
     /// By stage, of kernels that are not products; nullptr: they are, or launched from Python alone. Fails (usage) for a
     /// problem of which no process without Python makes calls.
     Parametrised parameters = nullptr;
+    /// What kernels write down about calls in the scratch `seen`, words that only rise, or none.
+    std::string_view seen;
+    /// What is wrong in the calls between two readings of it; "" where nothing is. `drops`: the caller wants no more rows than the
+    /// bound.
+    std::string (*judge)(const Problem&, std::span<const std::uint32_t> before,
+                         std::span<const std::uint32_t> now, bool drops) = nullptr;
 };
 
 [[nodiscard]] std::span<const OperatorRow> operators();

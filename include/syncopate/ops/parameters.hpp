@@ -21,11 +21,12 @@ namespace syncopate::ops {
 
 struct Parameter {
     enum class Of : std::uint8_t {
-        operand,  ///< the call's tensor `name`, its rows contiguous
-        scratch,  ///< the memory `name`
-        table,    ///< of stage `stage`
-        rank,     ///< this rank
-        stride,   ///< elements from one rank's tensor `name` of the plan to the next one's
+        operand,   ///< the call's tensor `name`, its rows contiguous
+        scratch,   ///< the memory `name`
+        table,     ///< of stage `stage`
+        rank,      ///< this rank
+        stride,    ///< elements from one rank's tensor `name` of the plan to the next one's
+        constant,  ///< compiled in: `value`, or the kernel is of another problem
     };
     Of of = Of::operand;
     std::string name{};
@@ -33,6 +34,7 @@ struct Parameter {
     std::vector<std::int64_t> shape{};       ///< likewise
     bool written = false;                    ///< an operand that the call makes
     std::int32_t stage = 0;
+    std::int64_t value = 0;
     bool operator==(const Parameter&) const = default;
 };
 

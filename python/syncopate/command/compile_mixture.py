@@ -71,7 +71,10 @@ class AheadMixture(Stages):
         self._strides = dict.fromkeys(self.heap, FAR_APART)
         self.prepared = _Tables()
         self._names = self.stages[self.part]
-        self._seen = self._numbers(2)
+        planned = [stage.kernel for stage in self.artifact.stages]
+        if planned != self._names:
+            raise ValueError(f"moe: its program has the stages {planned}, and its kernels are {self._names}")
+        self._seen = self._numbers(4)
         self._ids = ids
 
     def _stand_ins(self) -> dict[str, torch.Tensor]:

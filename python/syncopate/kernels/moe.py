@@ -31,6 +31,10 @@ _AT_ONCE = tl.constexpr(layout.AT_ONCE)
 OVER, BAD = 0, 1
 _OVER = tl.constexpr(OVER)
 _BAD = tl.constexpr(BAD)
+_NO_ROUTE = tl.constexpr(-1)  # an id of what fills a call up: it adds nothing, and is counted nowhere
+# Of the words of `seen` behind these (ops/mixture.hpp): in how many calls there were any.
+_CALLS_OVER = tl.constexpr(2)
+_CALLS_BAD = tl.constexpr(3)
 
 
 @triton.jit
@@ -45,14 +49,14 @@ def moe_count(
     ROUTES: tl.constexpr, E: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Of each expert how many of the routes (a token's choice of one of its topk experts) name it, and of each route how many
-    before it name the same. Counts [R, E + 1] go to all ranks; the last column counts what names no expert."""
+    before it name the same. Counts [R, E + 1] go to all ranks; the last column counts what names no expert, but for _NO_ROUTE."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         expert = sy_acquire(sy_schedule, sy_control, slot) % (E + 1)
         so_far = expert * 0
         for begin in range(0, ROUTES, BLOCK):
             route = begin + tl.arange(0, BLOCK)
             ids = tl.load(ids_ptr + route, mask=route < ROUTES, other=0).to(tl.int64)
-            named = tl.where((ids < 0) | (ids >= E), E, ids) == expert
+            named = tl.where((ids < _NO_ROUTE) | (ids >= E), E, ids) == expert
             mine = (named & (route < ROUTES)).to(tl.int32)
             tl.store(position_ptr + route, so_far + tl.cumsum(mine, 0) - mine, mask=mine != 0)
             so_far += tl.sum(mine, 0)
@@ -139,7 +143,7 @@ def moe_layout(
     order_ptr [ROUTES] this rank's routes, by expert
     own_ptr [2, E / R] of each expert of this rank: where its rows begin, how many they are
     status_ptr [2]     rows over the bound, of the rank to which most come; ids of all ranks that name no expert
-    seen_ptr [2]       of all calls: the most of the first, the sum of the second
+    seen_ptr [4]       of all calls: the most of the first, the sum of the second; in how many there were any of each
     the tables of the stages that follow; UP, DOWN: how many columns of tiles they have (0: there is none)
     """
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
@@ -177,6 +181,8 @@ def moe_layout(
         if tl.program_id(0) == 0:
             tl.atomic_max(seen_ptr + _OVER, over)
             tl.atomic_add(seen_ptr + _BAD, bad)
+            tl.atomic_add(seen_ptr + _CALLS_OVER, tl.minimum(over, 1))
+            tl.atomic_add(seen_ptr + _CALLS_BAD, tl.minimum(bad, 1))
         for first in range(tl.program_id(0) * BLOCK, ROUTES, tl.num_programs(0) * BLOCK):
             route = first + tl.arange(0, BLOCK)
             ids = tl.load(ids_ptr + route, mask=route < ROUTES, other=-1)

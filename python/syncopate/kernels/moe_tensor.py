@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from ..language import sy_acquire, sy_finish, sy_num_slots, sy_post
-from .moe import _BAD, _OVER, _at_rank, _make_slots, _places
+from .moe import _BAD, _CALLS_BAD, _OVER, _at_rank, _make_slots, _places
 
 
 @triton.jit
@@ -95,6 +95,7 @@ def moe_tensor_layout(
     if GATHERS:
         if tl.program_id(0) == 0:
             tl.atomic_add(seen_ptr + _BAD, bad)
+            tl.atomic_add(seen_ptr + _CALLS_BAD, tl.minimum(bad, 1))
     if UP:
         _make_slots(up_ptr, 0, rows, run, expert, E, TILE, UP, SLOTS, 0, 0)
     if DOWN:

@@ -107,7 +107,7 @@ class Moe(Stages):
         if found is not None and programs is not None:
             found = replace(found, programs=programs)
         with torch.inference_mode(False):  # calls in and out of it add to this
-            self._seen = torch.zeros(2, dtype=torch.int32, device=self.device)
+            self._seen = torch.zeros(4, dtype=torch.int32, device=self.device)
         self._ended: list[Prepared] = []  # graphs may replay them, which then end at once
         self._left: list[Prepared] = []  # by what was found and failed
         self.prepared: Prepared | None = None
@@ -220,7 +220,9 @@ class Moe(Stages):
 
     def judge(self, status: torch.Tensor) -> None:
         """Raises ValueError for what the counts of all ranks say is wrong, on all of them alike. Waits for the device."""
-        over, bad = status.tolist()
+        over, bad, *calls = status.tolist()
+        if any(calls[1:]) and bad <= 0:  # of so many calls that their number went round
+            bad = 2**31 - 1
         if bad:
             raise ValueError(
                 f"topk_ids: {bad} of all ranks' ids name no expert; there are experts 0 to {self.experts - 1}"
@@ -365,7 +367,11 @@ class Moe(Stages):
         """Raises SyncopateError if a wait of an earlier call expired, and ValueError, on all ranks, where in calls since the last
         check an id named no expert, or over is "error" and more rows than the bound came. Synchronises the device."""
         if self.prepared is not None and not self.prepared.op.is_told:
-            self.prepared.op.check()
+            try:
+                self.prepared.op.check()
+            except _syncopate.SyncopateError:
+                self._seen.zero_()  # what a failed call has seen, not all ranks have
+                raise
         elif self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # calls of other streams have added to it
         seen = self._seen.clone()
@@ -376,6 +382,7 @@ class Moe(Stages):
         """After a call that failed on all ranks since one was late: calls go on. Collective."""
         if self.prepared is not None:
             self.prepared.op.reset()
+        self._seen.zero_()  # what the failed calls said is lost with them
 
     def close(self) -> None:
         """Frees the heap. Collective."""

@@ -99,7 +99,7 @@ def moe(
     """y [T, H] of this rank's tokens x [T, H]: the sum over a token's topk experts, in that order and in fp32, of its weight times
     (act(x @ w1[:, :F]) * (x @ w1[:, F:])) @ w2. topk_ids, topk_weights: [T, topk], ids of all experts; w1 [E / ranks, H, 2 F],
     w2 [E / ranks, F, H]: of this rank's, rank r having those from r * E / ranks on. `activation`: "silu", "relu" or "" (none). The
-    same routing gives the same bits. T is the same on all ranks: fill up with tokens of any experts whose weights are 0. E is a
+    same routing gives the same bits. T is the same on all ranks: fill up with tokens whose ids are -1, which add nothing. E is a
     multiple of the ranks. dtypes: bf16, fp16, fp32; ids int32 or int64; weights fp32, or x's. What is not contiguous is copied,
     but w1 and w2 of fp8, which are refused.
 
@@ -122,7 +122,7 @@ def moe(
 
     `bound`: rows that come to a rank at most (default: all that could, ranks * T * topk, as a token may name an expert twice);
     memory is taken by it. `over`: with more, "error" raises ValueError on all ranks ("drop": the last ones add nothing). So
-    does an id that names no expert. Nothing is ever written beyond. Each expert's rows begin at a multiple of a tile's, so
+    does an id that names no expert, but for -1. Nothing is ever written beyond. Each expert's rows begin at a multiple of a tile's, so
     that there is memory for as many more (Moe.bytes_ahead). On a GPU a call is not waited for: use an operator, whose
     `check()` tells it of all calls (sy.ops.Moe), or `dispatch`, whose handle's tells it of one.
 

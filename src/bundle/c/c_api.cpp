@@ -406,10 +406,11 @@ sy_code sy_operand_at(const sy_op* op, int32_t index, sy_operand* operand) {
         const runtime::Operand& of = op->prepared->operands()[static_cast<std::size_t>(index)];
         const auto dtype = bundle::c::dtype_of(of.dtype);
         const bool writes = !of.outputs.empty() || op->prepared->planned().writes(of.name);
-        return write_struct(operand,
-                            {0, of.name.c_str(), writes ? 1 : 0, static_cast<std::int32_t>(of.shape.size()),
-                             of.shape.data(), dtype.code, dtype.bits},
-                            "sy_operand");
+        return write_struct(
+            operand,
+            {0, of.name.c_str(), writes ? 1 : 0, static_cast<std::int32_t>(of.shape.size()), of.shape.data(),
+             dtype.code, dtype.bits, static_cast<std::int32_t>(of.alignment)},
+            "sy_operand");
     });
 }
 
@@ -452,7 +453,7 @@ void sy_abort(sy_op* op) {
 sy_code sy_op_reset(sy_op* op) {
     return guarded([&]() -> Status {
         const Status free = require_free(op, "op", "sy_op_reset");
-        return free ? op->prepared->op().reset() : free;
+        return free ? op->prepared->reset() : free;
     });
 }
 

@@ -93,8 +93,9 @@ Schedule lay_out_heap(Schedule schedule) {
     return schedule;
 }
 
-std::uint64_t heap_bytes(const Schedule& schedule) {
-    return round_up(schedule.heap.bytes, std::lcm(schedule.heap.alignment, kPage));
+std::uint64_t heap_bytes(const Schedule& schedule, std::uint64_t beside) {
+    const std::uint64_t bytes = round_up(schedule.heap.bytes, kAlignment) + beside;
+    return round_up(bytes, std::lcm(schedule.heap.alignment, kPage));
 }
 
 std::vector<std::uint64_t> in_turn(const Schedule& schedule, std::vector<std::uint64_t> offsets) {

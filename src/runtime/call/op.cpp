@@ -144,6 +144,7 @@ Status FusedOp::renew() {
     retired_.clear();
     watched_.reset();
     watch_.reset();
+    if (when_renewed_) when_renewed_();
     return join(write_control(), [this] { return executor_->renew(heap_->rendezvous()); });
 }
 

@@ -193,6 +193,11 @@ Status Executable::check(std::span<const CallTensor> tensors) const {
         const Operand& operand = operands_[i];
         const CallTensor& given = tensors[i];
         if (given.address == 0 && (operand.optional || is_empty(operand.shape))) continue;
+        if (given.address % static_cast<std::uint64_t>(std::max<std::int64_t>(operand.alignment, 1)) != 0)
+            return Error{
+                fmt::format("{}: its address is no multiple of {} bytes", operand.name, operand.alignment),
+                {},
+                ErrorClass::usage};
         if (!std::ranges::equal(given.shape, operand.shape))
             return Error{fmt::format("{}: expected shape [{}], got [{}]", operand.name,
                                      fmt::join(operand.shape, ", "), fmt::join(given.shape, ", ")),

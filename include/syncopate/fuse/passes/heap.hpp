@@ -22,7 +22,7 @@ namespace syncopate::fuse {
 [[nodiscard]] Schedule lay_out_heap(Schedule schedule);
 
 /// Bytes that a rank's heap must have that holds this op alone: whole rows, and whole pages of 2 MiB.
-[[nodiscard]] std::uint64_t heap_bytes(const Schedule& schedule);
+[[nodiscard]] std::uint64_t heap_bytes(const Schedule& schedule, std::uint64_t beside = 0);
 
 /// The tensors that the kernel stores or loads in all ranks' heaps by rows, through a descriptor that spans
 /// them all.

@@ -124,6 +124,7 @@ struct Operand {
     std::vector<Part> inputs{};   ///< before the kernels
     std::vector<Part> outputs{};  ///< when the call has ended
     bool optional = false;        ///< a call may give none (address 0)
+    std::int64_t alignment = 1;   ///< bytes of which its address is a multiple
 };
 
 struct Program {
