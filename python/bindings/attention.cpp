@@ -8,6 +8,10 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -65,6 +69,25 @@ plan::Sharding to_sharding(const std::string& name) {
 plan::Sequence to_sequence(std::int64_t length, const std::vector<std::int64_t>& documents, bool causal,
                            std::int64_t window) {
     return {.length = length, .documents = documents, .causal = causal, .window = window};
+}
+
+constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
+
+void require(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
+    if (value >= least && value <= most) return;
+    throw nb::value_error(
+        fmt::format("{}: expected a number from {} to {}, got {}", name, least, most, value).c_str());
+}
+
+/// `block`: cuts are at multiples of it.
+void require_sequence(std::int64_t length, std::int64_t block, const std::vector<std::int64_t>& documents) {
+    require("length", length, 0, kMostRows);
+    require("block", block, 1, kMostRows);
+    if (documents.empty()) return;
+    if (documents.front() != 0 || documents.back() != length || !std::ranges::is_sorted(documents))
+        throw nb::value_error(fmt::format("documents: expected offsets that rise from 0 to {}, got {}",
+                                          length, fmt::join(documents, ", "))
+                                  .c_str());
 }
 
 plan::Plan make_plan(const plan::Mesh& mesh, const std::array<std::int64_t, 5>& shape,
@@ -352,6 +375,8 @@ each rank has them.)");
         "shard_rows",
         [](std::int64_t length, std::int32_t ranks, const std::string& sharding, std::int64_t block,
            const std::vector<std::int64_t>& documents, std::int32_t group) {
+            require_sequence(length, block, documents);
+            require("ranks", ranks, 1, 4096);
             if (group < 1 || ranks % group != 0)
                 throw nb::value_error("group: a number of ranks that divides them is expected");
             return to_lists(plan::shard_rows(to_sequence(length, documents, false, 0), ranks,
@@ -382,6 +407,12 @@ last). `group`: so many neighbours share tiles, and only what all of them hold i
         "attended_rows",
         [](std::int64_t length, const RowList& rows, bool causal, std::int64_t window, std::int64_t block,
            const std::vector<std::int64_t>& documents) {
+            require_sequence(length, block, documents);
+            require("window", window, 0, kMostRows);
+            for (const auto& [begin, end] : rows) {
+                require("rows", begin, 0, length);
+                require("rows", end, begin, length);
+            }
             return to_list(
                 plan::attended_by(to_sequence(length, documents, causal, window), to_rows(rows), block));
         },

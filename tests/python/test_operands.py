@@ -232,6 +232,36 @@ def fake_of(tensor):
                     "a syncopate Group or a torch process group, got int: 3",
                     lambda: sy.close(3),
                 ),
+                (
+                    "block",
+                    ValueError,
+                    "a number from 1 to 1099511627776, got 0",
+                    lambda: sy.plans.shard_rows(8, 2, block=0),
+                ),
+                (
+                    "ranks",
+                    ValueError,
+                    "a number from 1 to 4096, got 0",
+                    lambda: sy.plans.shard_rows(8, 0),
+                ),
+                (
+                    "block",
+                    ValueError,
+                    "a number from 1 to 1099511627776, got 0",
+                    lambda: sy.plans.attended_rows(8, [(0, 4)], block=0),
+                ),
+                (
+                    "rows",
+                    ValueError,
+                    "a number from 0 to 8, got 9",
+                    lambda: sy.plans.attended_rows(8, [(9, 9)]),
+                ),
+                (
+                    "documents",
+                    ValueError,
+                    "offsets that rise from 0 to 8, got 0, 9",
+                    lambda: sy.plans.shard_rows(8, 2, "documents", documents=[0, 9]),
+                ),
                 ("deadline", ValueError, "seconds, from 0 on, got 1e+300", lambda: sy.set_deadline(1e300)),
             )
         ),

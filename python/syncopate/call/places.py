@@ -130,8 +130,8 @@ def require_tensors(**given: object) -> None:
 def require_memory(name: str, tensor: torch.Tensor) -> None:
     """Raises TypeError, naming the operand, for a tensor that stands for others, and ValueError for one whose memory does not hold
     its values: kernels read what is there."""
-    if torch.compiler.is_compiling():
-        return  # of stand-ins: what is compiled asks again
+    if torch.compiler.is_compiling():  # the op that is traced looks at what comes
+        return
     kind = type(tensor)
     if kind not in _PLAIN and _stands_for_others(tensor):
         ways = (way for way in ("to_local", "wait") if hasattr(tensor, way))
