@@ -8,10 +8,6 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -22,6 +18,7 @@
 
 #include "bindings.hpp"
 #include "plan_values.hpp"
+#include "sequence_values.hpp"
 #include "syncopate/ops/attention.hpp"
 #include "syncopate/ops/attention_backward.hpp"
 #include "syncopate/plan/templates/attention.hpp"
@@ -69,25 +66,6 @@ plan::Sharding to_sharding(const std::string& name) {
 plan::Sequence to_sequence(std::int64_t length, const std::vector<std::int64_t>& documents, bool causal,
                            std::int64_t window) {
     return {.length = length, .documents = documents, .causal = causal, .window = window};
-}
-
-constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
-
-void require(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
-    if (value >= least && value <= most) return;
-    throw nb::value_error(
-        fmt::format("{}: expected a number from {} to {}, got {}", name, least, most, value).c_str());
-}
-
-/// `block`: cuts are at multiples of it.
-void require_sequence(std::int64_t length, std::int64_t block, const std::vector<std::int64_t>& documents) {
-    require("length", length, 0, kMostRows);
-    require("block", block, 1, kMostRows);
-    if (documents.empty()) return;
-    if (documents.front() != 0 || documents.back() != length || !std::ranges::is_sorted(documents))
-        throw nb::value_error(fmt::format("documents: expected offsets that rise from 0 to {}, got {}",
-                                          length, fmt::join(documents, ", "))
-                                  .c_str());
 }
 
 plan::Plan make_plan(const plan::Mesh& mesh, const std::array<std::int64_t, 5>& shape,
@@ -409,10 +387,7 @@ last). `group`: so many neighbours share tiles, and only what all of them hold i
            const std::vector<std::int64_t>& documents) {
             require_sequence(length, block, documents);
             require("window", window, 0, kMostRows);
-            for (const auto& [begin, end] : rows) {
-                require("rows", begin, 0, length);
-                require("rows", end, begin, length);
-            }
+            require_rows(rows, length);
             return to_list(
                 plan::attended_by(to_sequence(length, documents, causal, window), to_rows(rows), block));
         },
