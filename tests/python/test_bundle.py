@@ -130,7 +130,7 @@ def test_a_mixture_asked_for_gluon_has_its_kernel_where_the_gpu_runs_it(syncopat
         "--strategy",
         '{"kernel": "gluon"}',
     )
-    for arch, first in (("sm_90", "gluon_moe_up"), ("sm_80", "moe_up")):
+    for arch, first in (("sm_90", "gluon_moe_up"), ("sm_100", "moe_up")):
         file = tmp_path / f"{arch}.sybundle"
         made = syncopate("compile", *asked, "--arch", arch, "-o", file)
         assert made.code == 0, made.err
