@@ -221,6 +221,20 @@ TEST(CheckScale, ThousandsOfRacesEndAndSayThatThereAreMore) {
               "write_race: more than 10000 ops are out of order; the rest is not looked at");
 }
 
+TEST(CheckScale, WhereAThousandOpsAreOutOfOrderTheEndIsSaidNotToBeLookedAt) {
+    Plan plan = two_ranks();
+    const auto unseen = [](const std::vector<Finding>& findings) {
+        return std::ranges::count_if(findings, [](const Finding& finding) {
+            return finding.to_string().starts_with(
+                "final_not_reached: not looked at, nor what is summed twice or missing: ");
+        });
+    };
+    plan.ranks[0].assign(20, push(1, box({{0, 4}})));
+    EXPECT_EQ(unseen(check(plan)), 0);
+    plan.ranks[0].assign(3000, push(1, box({{0, 4}})));
+    EXPECT_EQ(unseen(check(plan)), 1);
+}
+
 TEST(CheckScale, APlanTooIntricateToVerifyIsAFindingAndNoHang) {
     // Twenty thousand copies of odd pieces, back and forth: what is held falls into ever smaller boxes.
     Plan plan;
