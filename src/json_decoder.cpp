@@ -36,7 +36,8 @@ bool JsonDecoder::fields(Index node, const JsonPath& path, std::span<const JsonF
         while (slot < known.size() && known[slot].key != name) ++slot;
         if (slot == known.size()) {
             std::vector<std::string_view> keys;
-            for (const JsonField& field : known) keys.push_back(field.key);
+            for (const JsonField& field : known)
+                if (field.listed) keys.push_back(field.key);
             const std::string hint = did_you_mean(name, keys);
             return fail(key, path,
                         "has an unknown key \"" + escaped(name) + "\"" +

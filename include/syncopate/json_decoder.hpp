@@ -33,6 +33,7 @@ struct JsonAt {
 struct JsonField {
     std::string_view key;
     bool required;
+    bool listed = true;  ///< messages name it among the keys that there are
 };
 
 /// "a, b, c"

@@ -43,6 +43,7 @@ struct JsonMember {
     bool required;
     bool written;
     Walk walk;
+    bool listed = true;  ///< messages name it among the keys that there are
 };
 template <typename Walk>
 JsonMember<Walk> required(std::string_view key, Walk walk) {
@@ -51,6 +52,12 @@ JsonMember<Walk> required(std::string_view key, Walk walk) {
 template <typename Walk>
 JsonMember<Walk> optional(std::string_view key, bool written, Walk walk) {
     return {key, false, written, std::move(walk)};
+}
+
+/// What was there once: read and never written, and no message names it.
+template <typename Walk>
+JsonMember<Walk> unlisted(std::string_view key, Walk walk) {
+    return {key, false, false, std::move(walk), false};
 }
 
 /// For tables that are only read.
@@ -68,7 +75,8 @@ protected:
     template <typename... Walks>
     bool object(JsonAt at, const JsonMember<Walks>&... members) {
         constexpr std::size_t kCount = sizeof...(members);
-        const std::array<JsonField, kCount> known{JsonField{members.key, members.required}...};
+        const std::array<JsonField, kCount> known{
+            JsonField{members.key, members.required, members.listed}...};
         std::array<Index, kCount> found;
         if (!fields(at.node, *at.path, known, found)) return false;
         const Index* next = found.data();

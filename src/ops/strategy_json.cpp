@@ -151,7 +151,7 @@ private:
     }
     /// What strategies of before may say: read, and dropped where it says what is always so.
     auto removed(std::string_view key, std::string_view what, std::string_view usual) {
-        return optional(key, false, [this, what, usual](JsonAt at) {
+        return unlisted(key, [this, what, usual](JsonAt at) {
             if constexpr (Json::kReads) {
                 const bool says_nothing = this->document_.describe(at.node) == usual;
                 return says_nothing ||
