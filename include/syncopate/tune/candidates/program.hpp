@@ -2,7 +2,7 @@
 // from what fuse takes, and estimated on the work graph.
 //
 //     configurations     the kernel with each of its @triton.autotune configurations
-//       × strategies     backend, multiprocessors of the chunk engine, parts of sums, phases, plain kernel
+//       × strategies     backend, multiprocessors of the chunk engine
 //       ─► decide     what fuse refuses is pruned, with its reason; what gives the graph of another is
 //       left ─► estimate      transfers simulated on the machine's links, tiles played on its
 //       multiprocessors, in
