@@ -131,9 +131,180 @@ TEST(Directive, AFootprintIsNotStatedNarrowerThanWhatIsSurelyTouched) {
     EXPECT_EQ(masked.tiles[1].reads.at("x_ptr"), (plan::Region{{8, 9}}));
 }
 
-TEST(Directive, HostDirectivesBelongInHostCode) {
-    EXPECT_EQ(error_after("# @sy.tile_id", "# @sy.kernel_launch"),
-              "kernel.py:31:36: `@sy.kernel_launch` belongs in host code, not in a kernel: move it there");
+TEST(Directive, HostCodeIsNotRewrittenAndSaysWhatIsUsedInstead) {
+    for (const std::string name : {"host_entry", "kernel_launch"}) {
+        const std::string message = error_after("def matmul(", "# @sy." + name + "\ndef matmul(");
+        EXPECT_TRUE(message.starts_with("kernel.py:69:3: `@sy." + name + "`: host code is not rewritten: "))
+            << message;
+        EXPECT_NE(message.find("`sy.fuse(matmul_kernel, plan, bind=…)[grid](…)`"), std::string::npos);
+    }
+}
+
+/// A tile of columns that loops over blocks of KV, whose lines can be replaced.
+struct Looping {
+    std::string count = "    num_kv = tl.cdiv(S, BN)  # @sy.axis_count KV=range block=BN\n";
+    std::string dispatch =
+        "    # @sy.dispatch begin\n    m = pid\n    lo = 0\n    hi = (m + 1) * BN\n"
+        "    # @sy.pid_map M=m KV=lo..hi\n    # @sy.dispatch end\n";
+    std::string loop = "    for n in range(lo, hi, BN):\n";
+    std::string before = "";
+    std::string after = "";
+
+    [[nodiscard]] std::string text() const {
+        return source(
+            "k_ptr, o_ptr, S, BN: tl.constexpr",
+            before + "    pid = tl.program_id(0)\n    num_m = tl.cdiv(S, BN)  # @sy.axis_count M block=BN\n" +
+                count + dispatch + "    acc = tl.zeros((BN,), dtype=tl.float32)\n" + loop +
+                "        acc += tl.load(k_ptr + n + tl.arange(0, BN))\n"
+                "    tl.store(o_ptr + m * BN + tl.arange(0, BN), acc)\n" +
+                after);
+    }
+    [[nodiscard]] static Arguments shapes() {
+        Arguments made = arguments("S=64,BN=16", {"k_ptr=64:fp32", "o_ptr=64:fp32"});
+        made.grid = {4, 1, 1};
+        return made;
+    }
+    [[nodiscard]] std::string error() const { return error_of(text(), shapes()); }
+};
+
+void expect_part(const std::string& message, const std::string& part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+TEST(LoopAxis, AHeldCountAndBoundsAreUnderstood) {
+    const Kernel k = analysed(Looping{}.text(), Looping::shapes());
+    EXPECT_EQ(k.tiles.size(), 4U);
+    EXPECT_EQ(k.warnings, std::vector<std::string>{});
+}
+
+TEST(LoopAxis, AnotherBlockIsAnError) {
+    const std::string text =
+        source("k_ptr, o_ptr, S, BN: tl.constexpr, BM: tl.constexpr",
+               "    pid = tl.program_id(0)\n    num_kv = tl.cdiv(S, BN)  # @sy.axis_count KV=range block=BM\n"
+               "    acc = tl.zeros((BN,), dtype=tl.float32)\n    for n in range(num_kv):\n"
+               "        acc += tl.load(k_ptr + n * BN + tl.arange(0, BN))\n"
+               "    tl.store(o_ptr + pid * BN + tl.arange(0, BN), acc)\n");
+    Arguments given = arguments("S=64,BN=16,BM=32", {"k_ptr=64:fp32", "o_ptr=64:fp32"});
+    given.grid = {4, 1, 1};
+    expect_part(error_of(text, given), "block=BM contradicts `tl.cdiv(S, BN)`");
+}
+
+TEST(LoopAxis, ACountThatNoLoopHasIsAnError) {
+    Looping kernel;
+    kernel.count = "    num_kv = tl.cdiv(S, BN) + 77  # @sy.axis_count KV=range\n";
+    expect_part(
+        kernel.error(),
+        "kernel.py:9:37: the variable marked as the count of `KV` is 81, but the loops in which a tile "
+        "loads run at most so often: 4 (line ");
+}
+
+TEST(LoopAxis, ABlockOfWhatIsSeenToCountNoBlocksIsRefused) {
+    Looping kernel;
+    kernel.count = "    num_kv = S // 16  # @sy.axis_count KV=range block=BN\n";
+    expect_part(kernel.error(), "block=BN cannot be held against `S // 16`");
+}
+
+TEST(LoopAxis, ANameOfATileAxisOrOneGivenTwiceIsAnError) {
+    Looping kernel;
+    kernel.count = "    num_kv = tl.cdiv(S, BN)  # @sy.axis_count M=range block=BN\n";
+    expect_part(kernel.error(), "axis `M` is named on line 8 already");
+    kernel.count = "    num_kv = tl.cdiv(S, 2 * BN)  # @sy.axis_count M block=2*BN\n";
+    expect_part(kernel.error(), "axis `M` is named on line 8 already, for another count");
+    kernel.count = "    num_kv = tl.cdiv(S, BN)  # @sy.axis_count =range block=BN\n";
+    expect_part(kernel.error(), "an axis is NAME or NAME=range");
+    kernel.count = "    num_kv = tl.cdiv(S, BN)  # @sy.axis_count KV=range block=BN block=S\n";
+    expect_part(kernel.error(), "`block=S` is not expected");
+}
+
+TEST(LoopAxis, ACountThatIsNotRunIsRefused) {
+    Looping kernel;
+    kernel.count = "    if S < 0:\n        num_kv = tl.cdiv(S, BN)  # @sy.axis_count KV=range block=BN\n";
+    expect_part(kernel.error(), "nothing holds this");
+}
+
+TEST(LoopAxis, BoundsOfNoLoopAreAnError) {
+    const auto mapped = [](const std::string& pairs) {
+        Looping kernel;
+        const std::string from = "M=m KV=lo..hi";
+        kernel.dispatch.replace(kernel.dispatch.find(from), from.size(), pairs);
+        return kernel.error();
+    };
+    expect_part(mapped("M=m KV=hi..lo"),
+                "no loop of a tile runs from hi to lo: its loops run over `range(lo, hi, BN)` (line ");
+    expect_part(mapped("M=m KV=lo..S"), "no loop of a tile runs from lo to S");
+    expect_part(mapped("M=m KV=1..hi"), "no loop of a tile runs from 1 to hi");
+    expect_part(mapped("M=m ZZ=lo..hi"), "`ZZ` is not an axis that a tile loops over");
+    expect_part(mapped("M=m M=lo..hi"), "axis `M` is mapped twice");
+    expect_part(mapped("M=m KV=lo..bogus"), "`bogus` is not a variable");
+    expect_part(mapped("M=m KV=lo..hi+1"), "a bound is a variable or a whole number");
+    expect_part(mapped("M=m KV=pid"), "`KV` is not a tile axis of this kernel");
+    EXPECT_EQ(analysed(
+                  [&] {
+                      Looping kernel;
+                      kernel.dispatch.replace(kernel.dispatch.find("KV=lo"), 5, "KV=0");
+                      return kernel.text();
+                  }(),
+                  Looping::shapes())
+                  .tiles.size(),
+              4U);
+}
+
+TEST(Directive, ASecondPidMapIsAnError) {
+    Looping kernel;
+    kernel.dispatch.replace(kernel.dispatch.find("    # @sy.dispatch end"), 0, "    # @sy.pid_map M=m\n");
+    expect_part(kernel.error(), "this is a second `@sy.pid_map`");
+}
+
+TEST(Directive, WhatNothingHoldsIsAWarning) {
+    Looping kernel;
+    kernel.dispatch.replace(kernel.dispatch.find("    # @sy.pid_map M=m KV=lo..hi\n"), 32, "");
+    const Kernel k = analysed(kernel.text(), Looping::shapes());
+    ASSERT_EQ(k.warnings.size(), 1U);
+    expect_part(k.warnings[0], "`@sy.dispatch` is held against nothing");
+}
+
+TEST(Directive, LinesRunOnceAreThoseOfAPersistentKernelOutsideOfItsTiles) {
+    Looping kernel;
+    kernel.before = "    # @sy.persistent_init begin\n    x = S\n    # @sy.persistent_init end\n";
+    expect_part(kernel.error(), "this kernel has no loop over tiles");
+    const auto persistent = [](const std::string& inside) {
+        return error_of(source("x_ptr, y_ptr, n, B: tl.constexpr",
+                               "    start = tl.program_id(0)\n    tiles = tl.cdiv(n, B)\n"
+                               "    for t in range(start, tiles, tl.num_programs(0)):\n" +
+                                   inside),
+                        arguments("n=64,B=16", {"x_ptr=64:fp32", "y_ptr=64:fp32"}));
+    };
+    const std::string body =
+        "        r = t * B + tl.arange(0, B)\n        tl.store(y_ptr + r, tl.load(x_ptr + r))\n";
+    expect_part(
+        persistent("        # @sy.persistent_init begin\n        q = 1\n        # @sy.persistent_init end\n" +
+                   body),
+        "these lines run once per tile");
+    expect_part(persistent(body + "    # @sy.producer_epilogue\n"),
+                "this is after the loop over tiles (line ");
+}
+
+TEST(Directive, AFootprintThatHoldsNothingInAnyTileIsAnError) {
+    const auto stated = [](const std::string& range) {
+        return error_of(source("x_ptr, i_ptr, y_ptr, B: tl.constexpr",
+                               "    # @sy.reads x_ptr[" + range +
+                                   "]\n    pid = tl.program_id(0)\n    r = pid * B + tl.arange(0, B)\n"
+                                   "    tl.store(y_ptr + r, tl.load(x_ptr + tl.load(i_ptr + r)))\n"),
+                        arguments("B=8", {"x_ptr=24:fp32", "i_ptr=24:int32", "y_ptr=24:fp32"}));
+    };
+    expect_part(stated("(pid + 1) * B:pid * B"), "this states no element of `x_ptr` in any tile");
+    expect_part(stated("24:100"), "this states no element of `x_ptr` in any tile");
+}
+
+TEST(Directive, AFootprintFarFromAnyKernelIsAnError) {
+    const std::string text = "# @sy.reads x[0:1]\nX = 1\n\n\n" + Looping{}.text();
+    expect_part(error_of(text, Looping::shapes()), "belongs inside a kernel or right above one");
+}
+
+TEST(Directive, AnyOrderOfALoopThatLoadsNothingIsAnError) {
+    Looping kernel;
+    kernel.after = "    for i in range(2):  # @sy.any_order\n        q = i\n";
+    expect_part(kernel.error(), "this is no loop in which a tile loads");
 }
 
 }  // namespace

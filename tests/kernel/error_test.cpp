@@ -244,7 +244,7 @@ TEST(Errors, HostileBytesNeverCrash) {
     std::mt19937 random(7);
     for (int round = 0; round < 300; ++round) {
         std::string text = good;
-        for (int change = 0; change < 3; ++change) {
+        for (int change = 0; change < 3 && !text.empty(); ++change) {
             const std::size_t at = random() % text.size();
             switch (random() % 4) {
                 case 0: text[at] = static_cast<char>(random() % 256); break;

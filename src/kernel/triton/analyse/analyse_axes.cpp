@@ -48,7 +48,7 @@ std::int64_t Analysis::product(const std::vector<TileAxis>& axes) {
 /// Gives the axes that counted_axes has just found the names that directives give their counts.
 void Analysis::name_counts(std::vector<TileAxis>& axes) const {
     for (const Directive& d : directives_) {
-        if (d.kind != DirectiveKind::axis_count || d.axis.empty()) continue;
+        if (d.kind != DirectiveKind::axis_count || d.looped) continue;
         for (std::size_t a = 0; a < axes.size(); ++a) {
             if (d.statement->value == count_exprs_[a]) axes[a].name = d.axis;
         }
@@ -63,7 +63,8 @@ void Analysis::note_axes() {
     std::uint64_t placing = found.write_taint | found.bound_taint;
     for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
         const bool named = std::any_of(directives_.begin(), directives_.end(), [&](const Directive& d) {
-            return d.kind == DirectiveKind::axis_count && d.statement->value == evaluator_.sources[i].expr;
+            return d.kind == DirectiveKind::axis_count && !d.looped &&
+                   d.statement->value == evaluator_.sources[i].expr;
         });
         if (named) placing |= std::uint64_t{1} << std::min<std::size_t>(i, 63);
     }
@@ -129,8 +130,6 @@ Status Analysis::name_axes(Kernel& kernel) {
         std::vector<TileAxis> ordered;
         for (const auto& entry : map->mapping) {  // clang 14 captures no structured bindings
             const std::string& name = entry.first;
-            const Expr* variable = entry.second;
-            if (variable == nullptr) continue;
             const auto axis =
                 std::find_if(named_.begin(), named_.end(), [&](const TileAxis& a) { return a.name == name; });
             if (axis == named_.end())
@@ -241,9 +240,11 @@ void Analysis::set_programs(Kernel& kernel) {
     }
 }
 
-std::string Analysis::axis_names() const {
+std::string Analysis::axis_names() const { return axis_names(named_); }
+
+std::string Analysis::axis_names(const std::vector<TileAxis>& axes) {
     std::string names;
-    for (const TileAxis& axis : named_)
+    for (const TileAxis& axis : axes)
         names += (names.empty() ? "" : ", ") + axis.name + " (" + std::to_string(axis.count) + ")";
     return names.empty() ? "unknown" : names;
 }

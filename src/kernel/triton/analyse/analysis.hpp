@@ -144,6 +144,7 @@ private:
     static std::int64_t distance(const Tile& from, const Tile& to);
     void set_programs(Kernel& kernel);
     std::string axis_names() const;
+    static std::string axis_names(const std::vector<TileAxis>& axes);
 
     // analyse_notes.cpp
     void note_idle_programs(const Kernel& kernel, std::vector<Note>& all) const;
@@ -151,12 +152,21 @@ private:
     void note_loops(const Kernel& kernel, std::vector<Note>& all);
 
     // analyse_directives.cpp
-    Status check_directives(const Kernel& kernel);
+    Status check_directives(Kernel& kernel);
     Error contradiction(const TileMaker::Beyond& beyond) const;
     std::optional<std::int64_t> watched(const Directive& d) const;
     Status check_block(const Directive& d) const;
     Status check_axis_count(const Directive& d, const Kernel& kernel) const;
+    Status check_loop_count(const Directive& d, const Kernel& kernel, std::int64_t value) const;
+    Result<std::int64_t> counted(const Directive& d) const;
     Status check_num_tiles(const Directive& d, const Kernel& kernel) const;
+    const Directive& begin_of(const Directive& end) const;
+    Status check_once(const Directive& d, const Kernel& kernel) const;
+    void check_dispatch(const Directive& d, Kernel& kernel) const;
+    Status check_epilogue(const Directive& d, const Kernel& kernel) const;
+    Status check_pid_map(const Directive& d) const;
+    Status check_stated(const Directive& d) const;
+    Status check_any_order(const Directive& d, Kernel& kernel) const;
     Status check_tile_id(const Directive& d, const Kernel& kernel) const;
     std::int32_t last_line(const SourceRange& range) const;
 

@@ -115,6 +115,9 @@ struct Findings {
     const Stmt* last_store = nullptr;
     std::map<std::pair<const Expr*, std::int32_t>, AccessForm> accesses;  ///< by call and parameter
     std::map<const Stmt*, std::int64_t> watched;  ///< values assigned by the statements that directives name
+    std::set<const Directive*> stated;            ///< reads, writes: those that state an element in some tile
+    /// Whether each run of a tile's loop has the bounds that a directive states.
+    std::map<std::pair<const DirectiveBounds*, const Stmt*>, bool> bounds;
 };
 
 /// Every `stride`-th program along an axis of the grid.
@@ -245,6 +248,7 @@ private:
 
     /// A footprint that a directive states, for each tile of a line.
     struct StatedBox {
+        const Directive* directive = nullptr;
         std::int32_t param = -1;
         bool write = false;
         std::array<Affine, kRank> begin{}, end{};
@@ -377,6 +381,7 @@ private:
     void end_tile(Frame& frame);
     [[nodiscard]] bool state_tile(Frame& frame, std::vector<StatedBox>& stated);
     void note_stated(const StatedBox& stated, std::int64_t i);
+    void hold_bounds(const Stmt& statement, const Iterable& range);
 
     // induction.cpp
     [[nodiscard]] std::optional<Guess> guess(const Value& before, const Value& after) const;

@@ -93,6 +93,7 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
         return tile_loop(statement, frame, range);
     }
     const std::int32_t walked_around = walked_;
+    if (!over_tiles) hold_bounds(statement, range);
     if (in_parts() && !over_tiles)
         reach_loop(statement, range.unrolled ? std::nullopt : std::optional(trips));
     if (trips == 0) {

@@ -39,6 +39,7 @@ const std::vector<std::int32_t>& Evaluator::slots_of_rounds(const Stmt& statemen
         };
         for (const auto& range : directive.ranges) add(range.begin), add(range.end);
         for (const auto& entry : directive.mapping) add(entry.second);
+        for (const DirectiveBounds& stated : directive.bounds) add(stated.low), add(stated.high);
     }
     round_slots_.assign(slots.begin(), slots.end());
     return round_slots_;

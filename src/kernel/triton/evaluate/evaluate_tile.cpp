@@ -176,6 +176,7 @@ bool Evaluator::state_tile(Frame& frame, std::vector<StatedBox>& stated) {
             StatedBox& box = stated.emplace_back();
             box.param = memory;
             box.write = write;
+            box.directive = &directive;
             for (std::size_t d = 0; d < directive.ranges.size(); ++d) {
                 box.begin[d] = {0, {}};
                 box.end[d] = {tensor.shape[d], {}};
@@ -194,8 +195,7 @@ bool Evaluator::state_tile(Frame& frame, std::vector<StatedBox>& stated) {
         } else if (directive.kind == DirectiveKind::pid_map) {
             std::size_t axis = 0;
             for (const auto& [name, variable] : directive.mapping) {
-                if (variable == nullptr || axis >= kMostAxes)
-                    continue;  // lo..hi: an axis that the tile loops over
+                if (axis >= kMostAxes) break;  // no kernel has as many tile axes: name_axes refuses
                 const auto value = number(variable);
                 if (!value) return false;
                 coord_[axis++] = {value->constant, value->slope[0]};
@@ -203,6 +203,26 @@ bool Evaluator::state_tile(Frame& frame, std::vector<StatedBox>& stated) {
         }
     }
     return true;
+}
+
+/// Whether a loop of the tile that begins runs from and to the bounds that a directive states.
+void Evaluator::hold_bounds(const Stmt& statement, const Iterable& range) {
+    if (silent_ > 0) return;
+    for (const Directive& directive : directives_) {
+        for (const DirectiveBounds& stated : directive.bounds) {
+            const auto is = [&](const Expr* e, const Affine& bound) {
+                if (e->kind == ExprKind::literal) {
+                    const auto* number = std::get_if<std::int64_t>(&e->literal);
+                    return number != nullptr && bound == Affine{*number, {}};
+                }
+                const Value& value = stack_[static_cast<std::size_t>(e->slot)];  // the kernel's own variables
+                if (value.kind == ValueKind::integer) return bound == Affine{value.integer, {}};
+                return value.kind == ValueKind::block && value.block->rank == 0 && bound == value.block->base;
+            };
+            bool& holds = found.bounds.try_emplace({&stated, &statement}, true).first->second;
+            holds = holds && is(stated.low, range.start) && is(stated.high, range.stop);
+        }
+    }
 }
 
 /// Adds a stated footprint to the tile: that of the line's i-th one.
@@ -214,6 +234,7 @@ void Evaluator::note_stated(const StatedBox& stated, std::int64_t i) {
         box[d] = {std::max<std::int64_t>(0, at(stated.begin[d])), std::min(shape[d], at(stated.end[d]))};
         if (box[d].empty()) return;
     }
+    found.stated.insert(stated.directive);
     found.boxes.push_back(box);
     const auto last = static_cast<std::uint32_t>(found.boxes.size());
     found.touched.push_back({stated.param, stated.write, false, false, false, false, false, false, last - 1,

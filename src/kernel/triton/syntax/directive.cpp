@@ -62,15 +62,15 @@ private:
     }
 
     /// In the kernel, or on lines of comments right above it.
-    bool of_kernel(const SourceRange& where) const {
+    bool is_of(const Function& kernel, const SourceRange& where) const {
         // A comment after the last statement still belongs to the function if it is indented.
-        if (where.begin >= kernel_.whole.begin && where.begin < kernel_.whole.end) return true;
-        const std::uint32_t from = std::min(where.end, kernel_.whole.begin),
-                            to = std::max(where.begin, kernel_.whole.end);
-        const bool above = where.end <= kernel_.whole.begin;
+        if (where.begin >= kernel.whole.begin && where.begin < kernel.whole.end) return true;
+        const std::uint32_t from = std::min(where.end, kernel.whole.begin),
+                            to = std::max(where.begin, kernel.whole.end);
+        const bool above = where.end <= kernel.whole.begin;
         if (!above && where.column == 1) return false;
-        std::string_view between = above ? module_.source.substr(from, kernel_.whole.begin - from)
-                                         : module_.source.substr(kernel_.whole.end, to - kernel_.whole.end);
+        std::string_view between = above ? module_.source.substr(from, kernel.whole.begin - from)
+                                         : module_.source.substr(kernel.whole.end, to - kernel.whole.end);
         while (!between.empty()) {
             const std::size_t end = std::min(between.find('\n'), between.size() - 1);
             const std::string_view line = between.substr(0, end);
@@ -171,20 +171,27 @@ private:
         }
         made.kind = known->second;
         const SourceRange rest = part(comment, end, text.size());
-        const bool host = made.kind == DirectiveKind::host_entry || made.kind == DirectiveKind::kernel_launch;
-        if (!of_kernel(comment)) {
+        if (made.kind == DirectiveKind::host_entry || made.kind == DirectiveKind::kernel_launch)
+            return wrong(made.where,
+                         "`@sy." + std::string(name) +
+                             "`: host code is not rewritten: `syncopate run` launches what `syncopate "
+                             "fuse` writes, and `sy.fuse(" +
+                             kernel_.name +
+                             ", plan, bind=…)[grid](…)` stands for a launch in Python; leave the "
+                             "directive out");
+        if (!is_of(kernel_, comment)) {
             if (of_other_kernel(comment)) return Done{};
             // Comments right above another kernel are that kernel's.
-            if (host || made.kind == DirectiveKind::reads || made.kind == DirectiveKind::writes) {
-                if (host) result_.push_back(made);
-                return Done{};
+            if (made.kind == DirectiveKind::reads || made.kind == DirectiveKind::writes) {
+                const bool above = std::ranges::any_of(
+                    module_.functions, [&](const Function& f) { return f.jit && is_of(f, comment); });
+                if (above) return Done{};
+                return wrong(made.where, "`@sy." + std::string(name) +
+                                             "` belongs inside a kernel or right above one: move it there");
             }
             return wrong(made.where,
                          "`@sy." + std::string(name) + "` belongs inside a kernel: move it there");
         }
-        if (host)
-            return wrong(made.where, "`@sy." + std::string(name) +
-                                         "` belongs in host code, not in a kernel: move it there");
         made.statement = statement_of(comment);
         const Status status = arguments(made, rest, name);
         if (status) result_.push_back(std::move(made));
@@ -240,12 +247,14 @@ private:
                          "block=BLOCK_M`");
         std::string_view axis = given[0].text;
         if (const std::size_t equals = axis.find('='); equals != std::string_view::npos) {
-            if (axis.substr(equals + 1) != "range")
+            if (equals == 0 || axis.substr(equals + 1) != "range")
                 return wrong(given[0].where, "`" + std::string(axis) +
                                                  "`: an axis is NAME or NAME=range; write one of those");
-            axis = {};
+            axis = axis.substr(0, equals);
+            made.looped = true;
         }
         made.axis = axis;
+        SYNCOPATE_TRY(no_more(given, 2, name));
         for (std::size_t i = 1; i < given.size(); ++i) {
             if (given[i].text.substr(0, 6) != "block=")
                 return wrong(given[i].where,
@@ -291,6 +300,8 @@ private:
         if (open_[1] == kNone)
             return wrong(made.where,
                          "`@sy.pid_map` belongs between `@sy.dispatch begin` and `@sy.dispatch end`");
+        if (std::ranges::any_of(result_, [](const Directive& d) { return d.kind == DirectiveKind::pid_map; }))
+            return wrong(made.where, "this is a second `@sy.pid_map`: map all axes in one");
         if (given.empty())
             return wrong(made.where,
                          "`@sy.pid_map` needs AXIS=VARIABLE pairs, as in `@sy.pid_map M=pid_m N=pid_n`");
@@ -300,6 +311,10 @@ private:
                 return wrong(word.where,
                              "`" + std::string(word.text) + "` is not AXIS=VARIABLE, as in M=pid_m");
             const std::string axis(word.text.substr(0, equals));
+            const bool twice =
+                std::ranges::any_of(made.mapping, [&](const auto& entry) { return entry.first == axis; }) ||
+                std::ranges::any_of(made.bounds, [&](const auto& entry) { return entry.axis == axis; });
+            if (twice) return wrong(word.where, "axis `" + axis + "` is mapped twice: leave one out");
             const std::size_t dots = word.text.find("..", equals);
             const auto variable = [&](std::size_t begin, std::size_t stop) {
                 return expression(part(word.where, begin, stop));
@@ -308,9 +323,13 @@ private:
                 SYNCOPATE_TAKE(Expr * parsed, variable(equals + 1, word.text.size()));
                 made.mapping.emplace_back(axis, parsed);
             } else {
-                SYNCOPATE_TRY(variable(equals + 1, dots));
-                SYNCOPATE_TRY(variable(dots + 2, word.text.size()));
-                made.mapping.emplace_back(axis, nullptr);
+                SYNCOPATE_TAKE(Expr * low, variable(equals + 1, dots));
+                SYNCOPATE_TAKE(Expr * high, variable(dots + 2, word.text.size()));
+                for (const Expr* bound : {low, high}) {
+                    if (bound->kind == ExprKind::name || bound->kind == ExprKind::literal) continue;
+                    return wrong(bound->where, "a bound is a variable or a whole number, as in KV=lo..hi");
+                }
+                made.bounds.push_back({axis, low, high});
             }
         }
         return Done{};

@@ -35,18 +35,27 @@ struct DirectiveRange {
     bool single = false;  ///< the one coordinate `begin`
 };
 
+/// pid_map, AXIS=lo..hi: what the `range` of a tile's loop over the axis begins and ends with.
+struct DirectiveBounds {
+    std::string axis;
+    Expr* low = nullptr;
+    Expr* high = nullptr;
+};
+
 struct Directive {
     DirectiveKind kind = DirectiveKind::axis_count;
-    SourceRange where;                ///< from the `@` to the end of the comment
-    const Stmt* statement = nullptr;  ///< in the kernel: the statement it trails or stands above
-    std::string axis;         ///< axis_count: the axis; empty for an axis that a tile loops over (NAME=range)
-    Expr* block = nullptr;    ///< axis_count: block=…
-    bool persistent = false;  ///< tile_id persistent
-    bool begins = false;      ///< persistent_init, dispatch: `begin`, not `end`
-    std::int32_t param = -1;  ///< reads, writes
-    std::string item;         ///< … of a parameter that is a tuple: "[0]", which tensor of it
-    std::vector<DirectiveRange> ranges;                  ///< reads, writes: one per axis of the tensor
-    std::vector<std::pair<std::string, Expr*>> mapping;  ///< pid_map: axis → variable
+    SourceRange where;                   ///< from the `@` to the end of the comment
+    const Stmt* statement = nullptr;     ///< in the kernel: the statement it trails or stands above
+    std::string axis;                    ///< axis_count: the axis
+    bool looped = false;                 ///< axis_count: NAME=range, an axis that a tile loops over
+    Expr* block = nullptr;               ///< axis_count: block=…
+    bool persistent = false;             ///< tile_id persistent
+    bool begins = false;                 ///< persistent_init, dispatch: `begin`, not `end`
+    std::int32_t param = -1;             ///< reads, writes
+    std::string item;                    ///< … of a parameter that is a tuple: "[0]", which tensor of it
+    std::vector<DirectiveRange> ranges;  ///< reads, writes: one per axis of the tensor
+    std::vector<std::pair<std::string, Expr*>> mapping;  ///< pid_map: tile axis → variable
+    std::vector<DirectiveBounds> bounds;                 ///< pid_map: loop axis → bounds
 };
 
 /// The directives of `kernel` (a parsed function), and the host ones of the rest of the file, in source
