@@ -1,5 +1,6 @@
 #include "syncopate/io.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -90,7 +91,15 @@ int open_beside(const std::string& target, std::string& path) {
 }  // namespace
 
 Result<std::string> read_file(const std::string& path) {
-    if (path == "-") return read_all(STDIN_FILENO, path);
+    if (path == "-") {
+        // What is empty since it has been read would be taken for an empty file.
+        static std::atomic<bool> taken = false;
+        Result<std::string> text = read_all(STDIN_FILENO, path);
+        if (text && text->empty() && taken)
+            return Error{"standard input has been read: only one file can be -"};
+        taken = true;
+        return text;
+    }
     if (path.empty()) return Error{"the name of a file is empty"};
     const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!file.is_open()) return failure(path, "opened", errno);

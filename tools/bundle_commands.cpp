@@ -1,7 +1,9 @@
 // `syncopate compile` and `syncopate bundle`: programs compiled ahead, for processes without Python. Only code for a
 // GPU needs it: then the work is handed to Triton's compiler, with the strategies that are chosen here.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
@@ -15,8 +17,10 @@
 #include "syncopate/bundle/program.hpp"
 #include "syncopate/emit/folder.hpp"
 #include "syncopate/io.hpp"
+#include "syncopate/names.hpp"
 #include "syncopate/ops/operators.hpp"
 #include "syncopate/round_up.hpp"
+#include "syncopate/try.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "tools/bundle_run.hpp"
 #include "tools/commands.hpp"
@@ -25,6 +29,8 @@
 
 namespace syncopate::tools {
 namespace {
+
+using nlohmann::ordered_json;
 
 constexpr std::int32_t kProgramsOnHost = 4;
 
@@ -40,6 +46,7 @@ struct CompileOptions {
     bool drops = false;
     bool int32_ids = false;
     std::string output;
+    bool json = false;
 };
 
 /// Whether the operator's kernels take more than products do (ops/parameters.hpp): those of a mixture of experts.
@@ -122,15 +129,38 @@ bool takes_all(const bundle::OperatorPart& part, const bundle::Bucket& bucket, s
     return true;
 }
 
+bool is_compiled(const ops::OperatorRow& row) { return row.products != nullptr || row.parameters != nullptr; }
+
+/// The operator is one that bundles hold, and its rows are known.
+void require_compiled(const CompileOptions& options) {
+    const std::string name = options.what.substr(0, options.what.find(':'));
+    const ops::OperatorRow* const row = ops::operator_row(name);
+    const auto refuse = [](std::string message) { fail(Error{std::move(message), {}, ErrorClass::usage}); };
+    if (row == nullptr || !is_compiled(*row)) {
+        std::vector<std::string_view> known;
+        for (const ops::OperatorRow& one : ops::operators())
+            if (is_compiled(one)) known.push_back(one.name);
+        const std::string hint = did_you_mean(name, known);
+        refuse(fmt::format(
+            "{}: {}{}", escaped(name),
+            row == nullptr ? "there is no such folder, nor an operator of this name"
+                           : "bundles do not hold this operator",
+            row == nullptr && !hint.empty()
+                ? hint
+                : fmt::format("; bundles hold {}, and folders of `syncopate fuse`", fmt::join(known, ", "))));
+    }
+    const std::string rows = is_mixture(name) ? "T" : "M";
+    const std::string text = with_rows(options);
+    if (text.find(":" + rows + "=") == std::string::npos && text.find("," + rows + "=") == std::string::npos)
+        refuse(
+            fmt::format("{}: how many rows a call has is not said: give --rows 16,64,1024, or {} in the SPEC",
+                        escaped(options.what), rows));
+}
+
 bundle::OperatorPart operator_of(const CompileOptions& options) {
+    require_compiled(options);
     OperatorArguments arguments{.spec = with_rows(options), .ranks = options.ranks};
     tune::Problem problem = problem_of(arguments);
-    if (problem.products().empty() && !is_mixture(problem.op))
-        fail(Error{
-            problem.op +
-                ": bundles hold the operators of products, mixtures of experts and `syncopate fuse` folders",
-            {},
-            ErrorClass::usage});
     std::set<std::int64_t> rows(options.rows.begin(), options.rows.end());
     if (rows.empty()) rows.insert(problem.extent(problem.calls_name()));
     if (problem.num_sms == 0) problem.num_sms = machine_of(options.machine, problem).num_sms;
@@ -152,9 +182,28 @@ bundle::OperatorPart operator_of(const CompileOptions& options) {
     return made;
 }
 
-void write(const bundle::Bundle& made, const std::string& output) {
+void print(const ordered_json& answer) {
+    std::cout << answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+}
+
+void write(const bundle::Bundle& made, const CompileOptions& options) {
+    const std::string& output = options.output;
     if (const Status written = bundle::write_bundle(made, output); !written) fail(written.error());
-    std::cout << output << ": " << made.name << " for " << made.arch << ", " << made.ranks() << " ranks\n";
+    if (options.json)
+        return print({{"output", output},
+                      {"name", made.name},
+                      {"arch", made.arch},
+                      {"ranks", made.ranks()},
+                      {"kernels", made.kernels.size()}});
+    (output == "-" ? std::cerr : std::cout)
+        << output << ": " << made.name << " for " << made.arch << ", " << made.ranks() << " ranks\n";
+}
+
+/// Hands what is to be compiled for a GPU to Triton's compiler.
+void compile_by_python(std::vector<std::string> words, const CompileOptions& options) {
+    words.insert(words.end(), {"-o", options.output});
+    if (options.json) words.emplace_back("--json");
+    run_python("syncopate.command.compile", words);
 }
 
 void compile_operator(const CompileOptions& options) {
@@ -164,10 +213,9 @@ void compile_operator(const CompileOptions& options) {
     if (made.on_host()) {
         for (const bundle::Bucket& bucket : made.op->buckets)
             (void)take(bundle::lower(*made.op, bucket, bucket.rows, fuse::Device::host));
-        return write(made, options.output);
+        return write(made, options);
     }
-    run_python("syncopate.command.compile",
-               {"--operator", bundle::manifest_to_json(made), "-o", options.output});
+    compile_by_python({"--operator", bundle::manifest_to_json(made)}, options);
 }
 
 void compile_folder(const CompileOptions& options) {
@@ -191,15 +239,33 @@ void compile_folder(const CompileOptions& options) {
         if (!made.sections.contains("folder/" + name))
             made.sections["folder/" + name] = take(read_file((folder / name).string()));
     }
-    if (host) return write(made, options.output);
-    run_python("syncopate.command.compile", {"--folder", options.what, "--manifest",
-                                             bundle::manifest_to_json(made), "-o", options.output});
+    if (host) return write(made, options);
+    compile_by_python({"--folder", options.what, "--manifest", bundle::manifest_to_json(made)}, options);
+}
+
+/// The kernels are written for what Hopper began: bulk copies by the tensor memory accelerator, and 227 KiB of shared
+/// memory.
+void require_arch(const std::string& arch) {
+    constexpr int kOldest = 90;
+    if (arch == bundle::kHost) return;
+    std::string_view number = arch;
+    const bool named = number.starts_with("sm_");
+    if (named) number.remove_prefix(3);
+    if (number.ends_with('a')) number.remove_suffix(1);
+    int value = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+    const bool is_number = named && error == std::errc{} && end == number.data() + number.size();
+    if (is_number && value >= kOldest) return;
+    fail(Error{fmt::format("--arch {}: {}", escaped(arch),
+                           is_number ? "bundles are for sm_90 and later, or host"
+                                     : "expected host, or a GPU's such as sm_90"),
+               {},
+               ErrorClass::usage});
 }
 
 void compile(const CompileOptions& options) {
-    if (options.arch != bundle::kHost && !(options.arch.starts_with("sm_") && options.arch.size() > 4))
-        fail(Error{
-            "--arch " + options.arch + ": expected host, or a GPU's such as sm_90", {}, ErrorClass::usage});
+    refuse_two_answers("--output", options.output, options.json, "--json");
+    require_arch(options.arch);
     std::error_code error;
     if (std::filesystem::is_directory(options.what, error)) return compile_folder(options);
     compile_operator(options);
@@ -226,10 +292,17 @@ void show(const std::string& file, bool json) {
 /// Bytes that a rank's heap takes: in units of a device's pages.
 std::uint64_t heap_of(const bundle::Needs& needs) { return round_up(needs.heap, std::uint64_t{2} << 20); }
 
+struct Whole {
+    std::size_t sections = 0;
+    std::size_t programs = 0;
+    std::int32_t ranks = 0;
+    double read_ms = 0;
+};
+
 /// Whether every program of it can be made on every rank, with no device.
-void check(const std::string& file) {
+Result<Whole> whole(const std::string& file) {
     const auto started = std::chrono::steady_clock::now();
-    const bundle::Bundle made = take(bundle::read_bundle(file));
+    SYNCOPATE_TAKE(const bundle::Bundle made, bundle::read_bundle(file));
     const std::chrono::duration<double, std::milli> read = std::chrono::steady_clock::now() - started;
     std::vector<std::int64_t> rows;
     if (made.op) {
@@ -238,16 +311,36 @@ void check(const std::string& file) {
         rows.push_back(0);
     }
     for (const std::int64_t count : rows) {
-        const bundle::Planned planned = take(bundle::plan_rows(made, count));
+        SYNCOPATE_TAKE(const bundle::Planned planned, bundle::plan_rows(made, count));
         for (std::int32_t rank = 0; rank < made.ranks(); ++rank) {
             const std::vector<runtime::Operand> operands = bundle::operands_of(planned, rank);
-            (void)take(bundle::form_of(
+            const auto form = bundle::form_of(
                 made, planned, rank, operands,
-                heap_of(bundle::needs_of(made, planned, rank)) * static_cast<std::uint64_t>(made.ranks())));
+                heap_of(bundle::needs_of(made, planned, rank)) * static_cast<std::uint64_t>(made.ranks()));
+            if (!form) return form.error();
         }
     }
+    return Whole{made.sections.size() + 1, rows.size(), made.ranks(), read.count()};
+}
+
+void check(const std::string& file, bool json) {
+    const Result<Whole> found = whole(file);
+    if (json) {
+        ordered_json answer{{"ok", static_cast<bool>(found)}, {"findings", ordered_json::array()}};
+        if (found) {
+            answer["sections"] = found->sections;
+            answer["programs"] = found->programs;
+            answer["ranks"] = found->ranks;
+        } else {
+            answer["findings"].push_back({{"message", found.error().to_string()}});
+        }
+        print(answer);
+        if (!found) throw Exit{static_cast<int>(found.error().error_class)};
+        return;
+    }
+    if (!found) fail(found.error());
     std::cout << fmt::format("{}: {} sections and {} programs of {} ranks are whole; read in {:.1f} ms\n",
-                             file, made.sections.size() + 1, rows.size(), made.ranks(), read.count());
+                             file, found->sections, found->programs, found->ranks, found->read_ms);
 }
 
 }  // namespace
@@ -279,6 +372,7 @@ void register_bundle_commands(CLI::App& app) {
                   "of a mixture: rows over its bound add nothing; default: they are an error");
     one->add_flag("--int32-ids", options->int32_ids, "of a mixture: its topk_ids are int32; default: int64");
     one->add_option("-o,--output", options->output, "the file to write")->required()->check(filled("a file"));
+    one->add_flag("--json", options->json, "print what was written as JSON");
     one->callback([options] { compile(*options); });
 
     CLI::App* group = app.add_subcommand("bundle", "Look at, check and run what was compiled ahead");
@@ -292,7 +386,8 @@ void register_bundle_commands(CLI::App& app) {
     shown->callback([file, json] { show(*file, *json); });
     CLI::App* checked = group->add_subcommand("check", "Whether all of it is whole");
     checked->add_option("file", *file)->required();
-    checked->callback([file] { check(*file); });
+    checked->add_flag("--json", *json, "print the findings as JSON");
+    checked->callback([file, json] { check(*file, *json); });
     CLI::App* run = group->add_subcommand("run", "Run it on all ranks, as threads of this process");
     run->add_option("file", run_options->file)->required();
     run->add_option("--rows", run_options->rows,
@@ -302,6 +397,7 @@ void register_bundle_commands(CLI::App& app) {
     run->add_option("--calls", run_options->calls, "calls, each with fresh data")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();
+    run->add_flag("--json", run_options->json, "print the result as JSON");
     run->callback([run_options] { run_bundle(*run_options); });
 }
 

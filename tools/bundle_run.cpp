@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -106,6 +107,14 @@ private:
     std::vector<std::vector<std::int64_t>> strides_;
 };
 
+/// The calls with one number of rows on a rank, each of them right where that is checked.
+struct RowsRun {
+    std::string what;
+    std::int64_t rows = 0;
+    double prepared_ms = 0;
+    std::uint64_t bytes = 0;  ///< of the rank's device
+};
+
 /// One rank of a run.
 class RankRun {
 public:
@@ -113,7 +122,7 @@ public:
             ThreadStore& store)
         : bundle_(std::move(made)), options_(options), rank_(rank), store_(store) {}
 
-    Status run(const std::vector<std::int64_t>& rows, std::vector<std::string>& lines) {
+    Status run(const std::vector<std::int64_t>& rows, std::vector<RowsRun>& runs) {
         const Device device = bundle_->on_host() ? Device{} : Device{Device::Kind::cuda, rank_};
         auto rendezvous = std::make_shared<runtime::CallbackRendezvous>(
             rank_, bundle_->ranks(),
@@ -129,10 +138,7 @@ public:
             const std::chrono::duration<double, std::milli> ready =
                 std::chrono::steady_clock::now() - started;
             SYNCOPATE_TRY(call(**prepared, device, count));
-            lines.push_back(
-                fmt::format("{}: {} calls, prepared in {:.1f} ms, {} bytes of each rank's device{}",
-                            (*prepared)->planned().what, options_.calls, ready.count(),
-                            (*prepared)->needs().all(), options_.check ? ", right" : ""));
+            runs.push_back({(*prepared)->planned().what, count, ready.count(), (*prepared)->needs().all()});
             SYNCOPATE_TRY((*prepared)->destroy());
         }
         return Done{};
@@ -182,6 +188,7 @@ private:
     }
     std::vector<std::string> words{folder, "--device=host", "--calls=" + std::to_string(options.calls)};
     if (options.check) words.emplace_back("--check");
+    if (options.json) words.emplace_back("--json");
     const pid_t child = ::fork();
     if (child < 0) fail(Error{"a process cannot be started", {}, ErrorClass::machine});
     if (child == 0) run_python("syncopate.command.run", words);
@@ -207,10 +214,37 @@ std::vector<std::int64_t> rows_to_run(const bundle::Bundle& made, const BundleRu
     return rows;
 }
 
+void print(const bundle::Bundle& made, const BundleRunOptions& options, const std::vector<RowsRun>& runs,
+           const Status& end) {
+    if (!options.json) {
+        for (const RowsRun& run : runs)
+            std::cout << fmt::format(
+                "{}: {} calls, prepared in {:.1f} ms, {} bytes of each rank's device{}\n", run.what,
+                options.calls, run.prepared_ms, run.bytes, options.check ? ", right" : "");
+        return;
+    }
+    nlohmann::ordered_json answer{{"ok", static_cast<bool>(end)},
+                                  {"ranks", made.ranks()},
+                                  {"checked", options.check},
+                                  {"runs", nlohmann::ordered_json::array()}};
+    for (const RowsRun& run : runs)
+        answer["runs"].push_back({{"what", run.what},
+                                  {"rows", run.rows},
+                                  {"calls", options.calls},
+                                  {"prepared_ms", run.prepared_ms},
+                                  {"bytes", run.bytes}});
+    if (!end) answer["error"] = end.error().to_string();
+    std::cout << answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+}
+
 }  // namespace
 
 void run_bundle(const BundleRunOptions& options) {
     const auto made = std::make_shared<const bundle::Bundle>(take(bundle::read_bundle(options.file)));
+    if (made->folder && !options.rows.empty())
+        fail(Error{"--rows: a folder has the rows that it was fused for",
+                   {.file = options.file},
+                   ErrorClass::usage});
     if (made->folder && made->on_host()) run_folder_by_python(*made, options);
     if (made->folder && options.check)
         fail(
@@ -223,19 +257,19 @@ void run_bundle(const BundleRunOptions& options) {
     ThreadStore store;
     const auto ranks = static_cast<std::size_t>(made->ranks());
     std::vector<Status> ends(ranks, Status(Done{}));
-    std::vector<std::vector<std::string>> lines(ranks);
+    std::vector<std::vector<RowsRun>> runs(ranks);
     {
         std::vector<std::jthread> threads;
         for (std::size_t rank = 0; rank < ranks; ++rank) {
             threads.emplace_back([&, rank] {
-                ends[rank] = RankRun(made, options, static_cast<int>(rank), store).run(rows, lines[rank]);
+                ends[rank] = RankRun(made, options, static_cast<int>(rank), store).run(rows, runs[rank]);
             });
         }
     }
-    for (const std::string& line : lines.front()) std::cout << line << '\n';
-    for (const Status& end : ends) {
-        if (!end) fail(end.error());
-    }
+    const auto failed = std::ranges::find_if(ends, [](const Status& end) { return !end; });
+    const Status end = failed == ends.end() ? Status(Done{}) : *failed;
+    print(*made, options, runs.front(), end);
+    if (!end) fail(end.error());
 }
 
 }  // namespace syncopate::tools

@@ -29,6 +29,15 @@ CLI::Validator filled(const std::string& expected);
 CLI::Validator whole_number();
 inline constexpr const char* kFile = "a file name, or -";
 
+/// Standard output has place for one answer: fails where a file of "-" and the flag `other` are both given.
+void refuse_two_answers(const std::string& option, const std::string& file, bool given,
+                        const std::string& other);
+
+/// "-:NAME", a kernel in standard input, is no option: such words begin with kInput while CLI11 has them.
+inline constexpr char kInput = '\x01';
+void keep_standard_input(std::vector<std::string>& words);
+std::string as_given(std::string word);
+
 /// The value; where there is none, fails with the error.
 template <typename T>
 T take(Result<T> result) {

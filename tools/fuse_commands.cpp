@@ -82,7 +82,8 @@ T or_fail_usage(Result<T> result) {
 }
 
 /// "FILE.py:NAME", "FILE.py:NAME@LINE" or "FILE.py"; a colon belongs to the path unless these follow it.
-std::pair<std::string, std::string> split_kernel(const std::string& text) {
+std::pair<std::string, std::string> split_kernel(const std::string& word) {
+    const std::string text = as_given(word);
     const std::size_t colon = text.rfind(':');
     if (colon == std::string::npos || colon == 0) return {text, ""};
     const std::string name = text.substr(colon + 1);
@@ -238,6 +239,8 @@ void require_tensors(const fuse::StagedProgram& program) {
 }
 
 void run_fuse(const FuseOptions& options) {
+    refuse_two_answers("--svg", options.svg, !options.show.empty(), "--show");
+    refuse_two_answers("--svg", options.svg, options.json, "--json");
     if (!options.op.spec.empty()) return show_operator(options);
     if (options.stages.front().kernel.empty() || options.plans.empty())
         fail_usage("give FILE.py:NAME and --plan, or an operator by --op SPEC");
@@ -306,9 +309,10 @@ void run_fuse(const FuseOptions& options) {
                          .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
                   << '\n';
     } else {
-        std::cout << options.output << ": " << kernels_of(artifact) << " on " << schedule.ranks.size()
-                  << " ranks, " << schedule.num_slots() << " tiles each" << (phased ? " in phases" : "")
-                  << ", " << transfers << " transfers, " << waits << " waits\n";
+        (options.svg == "-" ? std::cerr : std::cout)
+            << options.output << ": " << kernels_of(artifact) << " on " << schedule.ranks.size() << " ranks, "
+            << schedule.num_slots() << " tiles each" << (phased ? " in phases" : "") << ", " << transfers
+            << " transfers, " << waits << " waits\n";
     }
 }
 
@@ -334,6 +338,7 @@ void parse_further_stage(std::vector<std::string> words, StageOptions& stage) {
     CLI::App command{"A further stage", "--then"};
     add_stage_options(command, stage);
     command.get_option("kernel")->required();
+    keep_standard_input(words);
     std::reverse(words.begin(), words.end());
     try {
         command.parse(std::move(words));

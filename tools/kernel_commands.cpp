@@ -152,7 +152,7 @@ T or_fail(Result<T> result) {
 }
 
 void show(const ShowOptions& options) {
-    std::string path = options.file;
+    std::string path = as_given(options.file);
     std::string name;
     // FILE.py:NAME or FILE.py:NAME@LINE; a colon elsewhere (C:\…) belongs to the path.
     if (const std::size_t colon = path.rfind(':');

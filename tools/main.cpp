@@ -51,6 +51,27 @@ CLI::Validator whole_number() {
     return {check, "UINT"};
 }
 
+void refuse_two_answers(const std::string& option, const std::string& file, bool given,
+                        const std::string& other) {
+    if (file != "-" || !given) return;
+    fail(Error{fmt::format("{} - and {} both write to standard output: leave one out, or give {} a file",
+                           option, other, option),
+               {},
+               ErrorClass::usage});
+}
+
+void keep_standard_input(std::vector<std::string>& words) {
+    for (std::string& word : words) {
+        if (word == "--") return;  // what follows is no option
+        if (word.starts_with("-:")) word.insert(word.begin(), kInput);
+    }
+}
+
+std::string as_given(std::string word) {
+    if (word.starts_with(kInput)) word.erase(word.begin());
+    return word;
+}
+
 CLI::Validator filled(const std::string& expected) {
     const auto check = [expected](std::string& text) {
         return text.empty() ? "it is empty; expected " + expected : std::string();
@@ -124,6 +145,7 @@ int run(int argc, char** argv) {
     register_bundle_commands(app);
     try {
         require_known(app, "syncopate", words);
+        keep_standard_input(words);
         std::reverse(words.begin(), words.end());  // as CLI11 takes them
         app.parse(std::move(words));
     } catch (const CLI::Success& asked) {  // --help, --version

@@ -20,22 +20,23 @@
 namespace syncopate::tools {
 namespace {
 
-void print(const plan::Plan& plan, const plan::Topology& topology, const plan::Simulation& simulation) {
+void print(std::ostream& out, const plan::Plan& plan, const plan::Topology& topology,
+           const plan::Simulation& simulation) {
     std::size_t ops = 0;
     for (const auto& list : plan.ranks) ops += list.size();
-    std::cout << fmt::format("{} ranks, {} ops on {} ({} devices)\n", plan.num_ranks(), ops, topology.name,
-                             topology.num_devices());
-    std::cout << fmt::format("makespan      {:.1f} µs\n", simulation.makespan_us);
+    out << fmt::format("{} ranks, {} ops on {} ({} devices)\n", plan.num_ranks(), ops, topology.name,
+                       topology.num_devices());
+    out << fmt::format("makespan      {:.1f} µs\n", simulation.makespan_us);
     if (simulation.bound.us > 0) {
-        std::cout << fmt::format("lower bound   {:.1f} µs ({}); makespan is {:.2f} times that\n",
-                                 simulation.bound.us, simulation.bound.reason,
-                                 simulation.makespan_us / simulation.bound.us);
+        out << fmt::format("lower bound   {:.1f} µs ({}); makespan is {:.2f} times that\n",
+                           simulation.bound.us, simulation.bound.reason,
+                           simulation.makespan_us / simulation.bound.us);
     }
     if (simulation.busiest_link >= 0) {
         const auto link = static_cast<std::size_t>(simulation.busiest_link);
-        std::cout << fmt::format("busiest link  {}, {} carried, {:.0f} % of its {:g} GB/s\n",
-                                 topology.link_name(link), plan::human_bytes(simulation.links[link].bytes),
-                                 100 * simulation.links[link].utilisation, topology.links[link].gbps);
+        out << fmt::format("busiest link  {}, {} carried, {:.0f} % of its {:g} GB/s\n",
+                           topology.link_name(link), plan::human_bytes(simulation.links[link].bytes),
+                           100 * simulation.links[link].utilisation, topology.links[link].gbps);
     }
 }
 
@@ -78,6 +79,7 @@ struct SimulateArguments {
 };
 
 void simulate(const SimulateArguments& arguments) {
+    refuse_two_answers("--trace", arguments.trace, arguments.json, "--json");
     const plan::Plan plan = take(plan::from_json(take(read_file(arguments.path)), arguments.path));
     const plan::Topology topology = arguments.topology.empty()
                                         ? plan::default_topology(plan.num_ranks())
@@ -93,7 +95,7 @@ void simulate(const SimulateArguments& arguments) {
     if (arguments.json) {
         std::cout << to_json(topology, *simulation).dump() << '\n';
     } else {
-        print(plan, topology, *simulation);
+        print(arguments.trace == "-" ? std::cerr : std::cout, plan, topology, *simulation);
     }
 }
 

@@ -133,6 +133,9 @@ void register_tune_commands(CLI::App& app) {
             run_python("syncopate.measure.machine", words);
         }
         if (const std::string_view asked = asked_of_store(options->store); !asked.empty()) {
+            if (options->json && asked == "--export")
+                fail(Error{
+                    "tune: --json does not belong to --export, whose file is JSON", {}, ErrorClass::usage});
             refuse_others(*tune, asked, {asked.substr(2), "spec", "json"});
             return run_tune_store(options->store, options->spec, options->json);
         }

@@ -150,7 +150,7 @@ void show(tune::StoreFile& store, const std::string& spec) {
     }
 }
 
-void forget(tune::StoreFile& store, const std::string& spec) {
+void forget(tune::StoreFile& store, const std::string& spec, bool json) {
     std::int64_t count = 0;
     if (spec == "all" || spec.find(':') == std::string::npos) {
         const Result<std::int64_t> forgotten = store.forget(spec == "all" ? "" : spec + ":");
@@ -162,17 +162,19 @@ void forget(tune::StoreFile& store, const std::string& spec) {
             ++count;
         }
     }
-    std::cout << fmt::format("forgot {} result{}\n", count, count == 1 ? "" : "s");
+    std::cout << (json ? fmt::format("{{\"forgot\": {}}}\n", count)
+                       : fmt::format("forgot {} result{}\n", count, count == 1 ? "" : "s"));
 }
 
-void import(tune::StoreFile& store, const std::vector<TuningResult>& results) {
+void import(tune::StoreFile& store, const std::vector<TuningResult>& results, bool json) {
     if (store.in_memory())
         fail(Error{"nothing is imported: the store cannot be written",
                    {.file = store.path().string()},
                    ErrorClass::machine});
     const Result<std::int64_t> changed = store.merge(results);
     if (!changed) fail(changed.error());
-    std::cout << fmt::format("{} of {} results are new here\n", *changed, results.size());
+    std::cout << (json ? fmt::format("{{\"results\": {}, \"new\": {}}}\n", results.size(), *changed)
+                       : fmt::format("{} of {} results are new here\n", *changed, results.size()));
 }
 
 /// What is missing for what is asked.
@@ -217,11 +219,12 @@ void run_tune_store(const TuneStoreOptions& options, const std::string& spec, bo
         const Status written = write_file_atomically(options.export_to, results_to_json(some(store, spec)));
         if (!written) fail(written.error());
     } else if (!options.import_from.empty()) {
-        import(store, imported);
+        import(store, imported, json);
     } else if (options.forget) {
-        forget(store, spec);
+        forget(store, spec, json);
     } else if (json) {
         std::cout << results_to_json(chosen(store, spec));
+        if (options.show) (void)some(store, spec);  // nothing of what is named is an error in both forms
     } else if (options.list) {
         list(store, spec);
     } else {

@@ -155,6 +155,11 @@ void bind_ops(nb::module_& module) {
     made.def("outline", outline, "problem"_a, "strategy"_a, "axis"_a = 0, "kept"_a = false);
     made.def("schedule", schedule, "problem"_a, "strategy"_a, "w_transposed"_a = false);
     made.def("parse_spec", parse_spec, "text"_a, "ranks"_a = 1);
+    made.def("operator_names", [] {
+        std::vector<std::string> names;
+        for (const ops::OperatorRow& row : ops::operators()) names.emplace_back(row.name);
+        return names;
+    });
     made.def("artifact", artifact, "problem"_a, "strategy"_a, "device"_a);
     made.def("matmul_statement", matmul_statement, "w_transposed"_a = false, "gated"_a = false,
              "scales"_a = "", "whole_bias"_a = false);

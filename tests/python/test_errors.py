@@ -566,3 +566,42 @@ def test_nothing_is_imported_from_the_current_folder(tmp_path):
     words = [str(BINARY), "bench", "--help"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and "usage: syncopate bench" in done.stdout, done.stdout + done.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a message lists is what the command takes
+
+
+def test_a_command_names_the_operators_that_it_takes(syncopate):
+    """An unknown operator's error lists operators, none of which the same command refuses by name."""
+    for words, more in (("run", []), ("tune", []), ("compile", ["-o", "-"])):
+        listed = refused(syncopate(words, "nothing:M=1", *more), 2, "nothing")
+        assert "attention_backward" not in listed
+        names = listed.partition(";")[2].replace(",", " ").split()
+        operators = [name for name in names if "_" in name or name in ("attention", "moe")]
+        assert "matmul_all_reduce" in operators
+        for name in operators:
+            outcome = syncopate(words, f"{name}:nonsense=1", *more)
+            assert "does not take" not in outcome.err and "is not tuned" not in outcome.err, outcome.err
+            assert "do not hold" not in outcome.err, outcome.err
+        refused(syncopate(words, "attention_backward:S=64", *more), 2, "attention_backward", "moe")
+
+
+def test_compile_asks_for_rows_and_a_gpu_that_it_knows(syncopate):
+    for spec, name in (("all_gather_matmul:N=64,K=64", "M"), ("moe:E=8,topk=2,H=24,F=20", "T")):
+        refused(syncopate("compile", spec, "-o", "-"), 2, f"give --rows 16,64,1024, or {name} in the SPEC")
+    refused(
+        syncopate("compile", "attention", "--rows", 16, "-o", "-"), 2, "bundles do not hold this operator"
+    )
+    for arch in ("sm_80", "sm_89"):
+        words = ["compile", "all_gather_matmul:M=64,N=64,K=64", "--arch", arch, "-o", "-"]
+        refused(syncopate(*words), 2, f"--arch {arch}: bundles are for sm_90 and later")
+
+
+def test_keys_that_were_removed_are_not_advised(syncopate):
+    words = ["plan", "make", "--op", "all_gather_matmul:M=64,N=64,K=64", "--strategy"]
+    listed = refused(syncopate(*words, '{"quite_another": 1}'), 1, "the keys here are placement")
+    for key in ("pulled", "sum_parts", "phases", "tile_order"):
+        assert key not in listed
+        assert "did you mean" not in syncopate(*words, f'{{"{key}s": 1}}').err
+    refused(syncopate(*words, '{"phases": false}'), 1, "was taken out")

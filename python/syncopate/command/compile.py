@@ -25,7 +25,7 @@ from ..device import jit
 from ..group import Group
 from ..ops import OPERATORS, mixture_stages
 from ..strategy import Strategy, complete
-from .standard_output import interruptible
+from .standard_output import answering, interruptible
 
 META = torch.device("meta")
 ADDRESS = 1 << 40  # of what the runtime gives: 64 bits, a multiple of 16
@@ -320,6 +320,17 @@ def made_by() -> str:
     return ", ".join(f"{name} {metadata.version(name)}" for name in ("triton", "torch"))
 
 
+def report(options: argparse.Namespace, manifest: Mapping[str, Any], kernels: int) -> None:
+    of = {name: manifest[name] for name in ("name", "arch")}
+    if options.json:
+        part = manifest.get("folder") or {}
+        ranks = part["ranks"] if part else _syncopate.ops.parse_spec(manifest["operator"]["problem"])["ranks"]
+        print(json.dumps({"output": options.output, **of, "ranks": ranks, "kernels": kernels}))
+        return
+    where = sys.stderr if options.output == "-" else sys.stdout
+    print(f"{options.output}: {of['name']} for {of['arch']}, {kernels} kernels", file=where)
+
+
 @interruptible
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="syncopate compile", description=__doc__.splitlines()[0])
@@ -327,6 +338,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", default="")
     parser.add_argument("--manifest", default="")
     parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     manifest = json.loads(options.operator or options.manifest)
     if not re.fullmatch(r"sm_\d+a?", manifest["arch"]):
@@ -354,7 +366,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         print(f"error: {error}", file=sys.stderr)
         return int(code)
-    print(f"{options.output}: {manifest['name']} for {manifest['arch']}, {len(kernels.entries)} kernels")
+    with answering():
+        report(options, manifest, len(kernels.entries))
     return 0
 
 

@@ -13,7 +13,7 @@ import signal
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ..measure.stopwatch import stopwatch
 from ..ranks import Place, RankError
@@ -169,7 +169,7 @@ def entry(result: Result) -> dict[str, Any]:
     return {key: known(value) for key, value in asdict(replace(result, trace=None)).items() if key != "trace"}
 
 
-def report(spec: str, options: argparse.Namespace, results: list[Result]) -> int:
+def report(spec: str, options: argparse.Namespace, results: list[Result], where: TextIO) -> int:
     failed = [r for r in results if r.identical is False or (r.error is not None and not r.error < 5e-2)]
     if options.json:
         print(
@@ -189,7 +189,8 @@ def report(spec: str, options: argparse.Namespace, results: list[Result]) -> int
                 verdict = ", identical to the unfused kernel" if r.identical else ", DIFFERENT"
             error = "" if r.error is None else f", relative error {r.error:.1e}"
             print(
-                f"rank {r.rank}: {r.calls} call{'s' * (r.calls > 1)}, {r.microseconds:,.0f} µs{verdict}{error}"
+                f"rank {r.rank}: {r.calls} call{'s' * (r.calls > 1)}, {r.microseconds:,.0f} µs{verdict}{error}",
+                file=where,
             )
     if failed:
         print(f"error: rank {failed[0].rank}: the result differs from the unfused kernel's", file=sys.stderr)
@@ -227,9 +228,14 @@ def main(arguments: list[str] | None = None) -> int:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         folder = Path(options.spec)
-        if options.trace and Path(options.trace).suffix.lower() not in TRACE_SUFFIXES:
+        to_output = options.trace == "-"
+        if to_output and options.json:
             raise UsageError(
-                f"--trace {options.trace}: a trace is written to FILE{' or FILE'.join(TRACE_SUFFIXES)}"
+                "--trace - and --json both write to standard output: leave one out, or give --trace a file"
+            )
+        if options.trace and not to_output and Path(options.trace).suffix.lower() not in TRACE_SUFFIXES:
+            raise UsageError(
+                f"--trace {options.trace}: a trace is written to FILE{' or FILE'.join(TRACE_SUFFIXES)}, or - as JSON"
             )
         if options.trace and not Path(options.trace).absolute().parent.is_dir():
             raise RankError(f"--trace {options.trace}: no such folder")
@@ -255,12 +261,18 @@ def main(arguments: list[str] | None = None) -> int:
         from .. import trace
 
         try:
-            trace.write([r.trace for r in results], options.trace)
+            if to_output:
+                from ..trace.perfetto import to_perfetto
+
+                with answering():
+                    print(to_perfetto([r.trace for r in results]))
+            else:
+                trace.write([r.trace for r in results], options.trace)
         except OSError as error:
             print(f"error: {options.trace}: {error.strerror}", file=sys.stderr)
             return 1
     with answering():
-        return report(options.spec, options, results)
+        return report(options.spec, options, results, sys.stderr if options.trace == "-" else sys.stdout)
 
 
 if __name__ == "__main__":

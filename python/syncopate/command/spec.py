@@ -4,6 +4,7 @@ what it takes."""
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 
 from .. import _syncopate
@@ -23,6 +24,17 @@ def kinds() -> dict[str, Any]:
     return OPERATORS | {MlpChain.name: MlpChain, Moe.name: Moe}
 
 
+def require_operator(text: str, names: Iterable[str], does: str) -> None:
+    """Refuses an operator that a command does not take, with those that it does: `does`, such as "run runs"."""
+    name, known = text.partition(":")[0], list(names)
+    if name in known:
+        return
+    there_is = f"`syncopate {does.partition(' ')[0]}` does not take {name}"
+    if name not in _syncopate.ops.operator_names():
+        there_is = f'there is no operator "{name}"'
+    raise UsageError(f"{there_is}; {does} {', '.join(known)}")
+
+
 class Spec:
     """An operator with its extents, and what else SPEC asks for (C++: ops/spec.hpp). `ranks`: that run it."""
 
@@ -30,6 +42,7 @@ class Spec:
         from ..bench.mlp_chain import MlpChain
         from ..call.arguments import DTYPES
 
+        require_operator(text, kinds(), "run runs")
         read = _syncopate.ops.parse_spec(text, ranks)
         of_one = read["operator"] == MlpChain.name
         if read["ranks"] not in (ranks, 1 if of_one else ranks):
@@ -37,10 +50,6 @@ class Spec:
                 f"{text}: SPEC is of {read['ranks']} ranks, and {ranks} run it: give --ranks {read['ranks']}"
             )
         self.text, self.nodes = text, read["nodes"]
-        if read["operator"] not in kinds():
-            raise UsageError(
-                f"{read['operator']}: the commands do not run it; `plan make --op` prints its plan, and sy.ops calls it"
-            )
         self.kind = kinds()[read["operator"]]
         self.extents = {name.lower(): value for name, value in read["extents"].items()}
         self.words, self.call = read["words"], read["call"]

@@ -23,18 +23,23 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     from ..ops.operator import members_of, problem_of
     from ..ranks import LateError, Place, RankError
     from ..ranks import run as run_ranks
-    from .spec import Spec, UsageError, rank_count, require_memory
+    from .spec import Spec, UsageError, kinds, rank_count, require_memory, require_operator
 
     _syncopate.tune.variations(
         options.vary
     )  # raises, before any rank starts, for what is no value of a strategy
     ranks = rank_count(options)
+    tuned = [name for name in CASES if name != "mlp_chain"] + ["moe"]
+    if options.spec.partition(":")[0] not in kinds():
+        require_operator(options.spec, tuned, "tune tunes")
     spec = Spec(options.spec, ranks)
     if spec.kind.name == "mlp_chain":
         raise UsageError(f"{options.spec}: a chain is not tuned; its first call measures its ways")
     if spec.kind.name not in CASES and spec.kind.name != "moe":
         instead = "; --explain ranks its kinds" if spec.kind.name == "attention" else ""
-        raise UsageError(f"{options.spec}: {spec.kind.name} is not tuned{instead}")
+        raise UsageError(
+            f"{options.spec}: {spec.kind.name} is not tuned{instead}; tune tunes {', '.join(tuned)}"
+        )
     if spec.strategy is not None:
         raise UsageError(
             f"{options.spec}: it asks for a strategy, which tuning is to find; --vary KEY=V1,V2 says what to try"

@@ -299,7 +299,7 @@ def main() -> int:
         properties.name, count, properties.multi_processor_count, json.dumps(measured), path
     )
     with answering():
-        print(text)
+        print(text, file=sys.stderr if path == "-" else sys.stdout)
     if message:
         print(message, file=sys.stderr)
     return 0

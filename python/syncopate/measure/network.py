@@ -95,7 +95,7 @@ def main(path: str) -> int:
             device = (properties.name, places, properties.multi_processor_count)
             try:
                 made = _syncopate.tune.measured_network(*device, gbps, us, collective, source, path)
-                print(made, file=sys.stderr if group.rank else sys.stdout)
+                print(made, file=sys.stderr if group.rank or path == "-" else sys.stdout)
             except (OSError, ValueError, _syncopate.SyncopateError) as error:
                 # A file that cannot be read, or written. Said here: the others are in the barrier.
                 print(f"error: {error}", file=sys.stderr)
