@@ -212,9 +212,9 @@ typedef struct sy_prepare_config {
     void* stream;         /* SY_ON_CUDA: of the calls, if known: refused while it is captured */
     sy_tile_kernel tiles; /* SY_ON_HOST: of a user's program */
     void* tiles_context;
-    int32_t graphs; /* SY_ON_CUDA: a call of many parts, with addresses that have come before, is one launch of a graph: a third of
-                       the host's time. Then sy_run allocates where addresses come a second time: 0.3 ms, some 30 KiB each, for
-                       the last 128. 0: never */
+    /* SY_ON_CUDA: a call of many parts, with addresses that have come before, is one launch of a graph: a third of the host's
+       time. Then sy_run allocates where addresses come a second time: 0.3 ms, some 30 KiB each, for the last 128. 0: never */
+    int32_t graphs;
 } sy_prepare_config;
 
 typedef struct sy_op sy_op;

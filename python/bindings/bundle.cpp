@@ -1,11 +1,13 @@
 // Bundles, as `syncopate compile` writes them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings.hpp"
@@ -19,13 +21,27 @@ using namespace nb::literals;
 namespace syncopate::bindings {
 namespace {
 
-/// By stage, of the schedule of an operator with so many rows by the strategy of a bucket.
-std::vector<bundle::Traits> traits(const std::string& problem, const ops::Strategy& strategy,
-                                   bool w_transposed, std::int64_t bucket_rows, std::int64_t rows) {
+using Boxes = std::map<std::string, std::vector<std::int64_t>>;
+
+/// Of an operator with so many rows by the strategy of a bucket, by stage: the traits of its schedule, and the boxes by which
+/// its kernel loads and stores. The same kernels run rows that are alike in both.
+std::pair<std::vector<bundle::Traits>, std::vector<Boxes>> variant(const std::string& problem,
+                                                                   const ops::Strategy& strategy,
+                                                                   bool w_transposed,
+                                                                   std::int64_t bucket_rows,
+                                                                   std::int64_t rows) {
     const bundle::OperatorPart op{.problem = unwrap(ops::parse_problem(problem)),
                                   .call = {.w_transposed = w_transposed}};
     const bundle::Bucket bucket{.rows = bucket_rows, .strategy = strategy};
-    return unwrap(bundle::lower(op, bucket, rows, fuse::Device::cuda)).traits;
+    bundle::Lowered lowered = unwrap(bundle::lower(op, bucket, rows, fuse::Device::cuda));
+    std::vector<Boxes> boxes;
+    for (const emit::KernelLaunch& stage : lowered.launch.stages) {
+        Boxes& of_stage = boxes.emplace_back();
+        for (const auto& [name, tensor] : stage.arguments.tensors) {
+            if (!tensor.block.empty()) of_stage.emplace(name, tensor.block);
+        }
+    }
+    return {std::move(lowered.traits), std::move(boxes)};
 }
 
 /// Fails for a manifest or sections that could not be read again.
@@ -42,7 +58,7 @@ void write(const std::string& manifest, const nb::dict& sections, const std::str
 
 void bind_bundle(nb::module_& module) {
     nb::module_ made = module.def_submodule("bundle", "Programs compiled ahead (bundle/bundle.hpp)");
-    made.def("traits", &traits, "problem"_a, "strategy"_a, "w_transposed"_a, "bucket_rows"_a, "rows"_a);
+    made.def("variant", &variant, "problem"_a, "strategy"_a, "w_transposed"_a, "bucket_rows"_a, "rows"_a);
     made.def("write", &write, "manifest"_a, "sections"_a, "file"_a);
 }
 

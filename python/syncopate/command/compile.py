@@ -29,6 +29,7 @@ from .standard_output import answering, interruptible
 
 META = torch.device("meta")
 ADDRESS = 1 << 40  # of what the runtime gives: 64 bits, a multiple of 16
+MOST_LOOKED_AT = 1024  # rows at an end of a bucket: a schedule takes about a ms
 FAR_ROWS = 1 << 20  # of all ranks' heaps, where a kernel addresses these by rows
 
 
@@ -229,20 +230,16 @@ class AheadOperator:
         return made
 
 
-def rows_to_look_at(first: int, last: int, ranks: int, equal: bool) -> list[int]:
-    """Of a bucket, those whose schedules may ask for different kernels: its ends, and where a shard, a tile or a row of tiles is whole."""
-    looked = {last, first, (first + last) // 2}
-    for unit in (1, ranks, 8, 16, 32, 64, 128, 192, 256, 16 * ranks, 64 * ranks, 128 * ranks):
-        looked |= {
-            last - unit,
-            last - unit + 1,
-            first + unit,
-            first + unit - 1,
-            (first + last) // 2 // unit * unit,
-        }
-    return sorted(
-        {rows for rows in looked if first <= rows <= last and not (equal and rows % ranks)}, reverse=True
-    )
+def rows_to_look_at(first: int, last: int, ranks: int, equal: bool) -> Sequence[int]:
+    """Of a bucket, those whose schedules may ask for different kernels, from the last one on: all, or of very many all near its ends,
+    and every 37th, which has any remainder of a shard and of a tile."""
+    step = ranks if equal else 1
+    last -= last % step
+    all_of_them = range(last, first - 1, -step)
+    if len(all_of_them) <= 2 * MOST_LOOKED_AT:
+        return all_of_them
+    ends = (*all_of_them[:MOST_LOOKED_AT], *all_of_them[-MOST_LOOKED_AT:])
+    return sorted({*ends, *all_of_them[::37]}, reverse=True)
 
 
 def compile_mixture(manifest: dict[str, Any], kernels: Kernels, sources: dict[str, bytes]) -> None:
@@ -254,7 +251,7 @@ def compile_mixture(manifest: dict[str, Any], kernels: Kernels, sources: dict[st
     for bucket in part["buckets"]:
         tokens, strategy = bucket["rows"], Strategy.from_json(bucket["strategy"])
         key = re.sub(r"\bT=\d+", f"T={tokens}", part["problem"], count=1)
-        traits = _syncopate.bundle.traits(key, strategy, False, tokens, tokens)
+        traits, _ = _syncopate.bundle.variant(key, strategy, False, tokens, tokens)
         ids = torch.int32 if part.get("int32_ids", False) else torch.int64
         made = AheadMixture(read, key, tokens, strategy, part.get("activation", ""), ids)
         bucket["variants"] = [{"traits": traits, "kernels": made.compile(kernels.compile, sources)}]
@@ -272,14 +269,14 @@ def compile_operator(manifest: dict[str, Any], kernels: Kernels, sources: dict[s
         variants: dict[str, dict[str, Any]] = {}
         for rows in rows_to_look_at(first, bucket["rows"], operator.group.size, equal):
             try:
-                traits = _syncopate.bundle.traits(
+                traits, boxes = _syncopate.bundle.variant(
                     operator.key, strategy, operator.w_transposed, bucket["rows"], rows
                 )
             except _syncopate.SyncopateError:
                 if rows == bucket["rows"]:
                     raise
                 continue  # what these rows cannot be is said when they are asked for
-            key = json.dumps(traits, sort_keys=True)
+            key = json.dumps([traits, boxes], sort_keys=True)
             if key not in variants:
                 numbers = operator.compile(rows, strategy, kernels, sources)
                 variants[key] = {"traits": traits, "kernels": numbers}
