@@ -171,8 +171,12 @@ def test_what_cannot_be_compiled_is_said_and_writes_nothing(syncopate, tmp_path)
         ([GATHER, "--rows", "0"], 2, "--rows"),
         ([GATHER], 2, "M"),
         ([GATHER, "--rows", "16", "--arch", "tpu"], 2, "expected host, or a GPU's such as sm_90"),
-        (["attention:S=512,D=64,H=4", "--arch", "host"], 2, "bundles hold the operators of products"),
-        ([MIXTURE], 2, "moe needs T"),
+        (
+            ["attention:S=512,D=64,H=4", "--arch", "host"],
+            2,
+            "bundles do not hold this operator; bundles hold all_gather_matmul",
+        ),
+        ([MIXTURE], 2, "give --rows 16,64,1024, or T in the SPEC"),
         (
             [f"{MIXTURE},T=4,parallel=tensor", "--arch", "host"],
             2,
