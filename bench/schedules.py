@@ -201,6 +201,7 @@ def without_a_gpu() -> Iterator[None]:
         "torch.cuda.get_device_capability": HOPPER,
         "torch.cuda.is_current_stream_capturing": False,
         "syncopate.device.jit.current_stream": 0,
+        "syncopate.call.places.require_memory": None,
     }
     with contextlib.ExitStack() as patched:
         for name, answer in answers.items():

@@ -307,5 +307,13 @@ TEST(Directive, AnyOrderOfALoopThatLoadsNothingIsAnError) {
     expect_part(kernel.error(), "this is no loop in which a tile loads");
 }
 
+TEST(Directive, AnyOrderIsTakenOfALoopThatNoTileOfALaunchRuns) {
+    Looping kernel;
+    kernel.after = "    for i in range(0):  # @sy.any_order\n        q = tl.load(k_ptr + i)\n";
+    const Kernel k = analysed(kernel.text(), Looping::shapes());
+    EXPECT_EQ(k.tiles.size(), 4U);
+    EXPECT_EQ(k.warnings, std::vector<std::string>{});
+}
+
 }  // namespace
 }  // namespace syncopate::kernel::triton::test

@@ -26,7 +26,8 @@ import torch
 
 from .. import _syncopate, plans
 from ..call.arguments import require_whole
-from ..group import Group, rank_and_size, the_process_group
+from ..call.same_call import is_fake, require_same_call
+from ..group import Group, of_process_group, rank_and_size, the_process_group
 from ..torch.unfused import gather, scatter
 
 SHARDINGS = ("contiguous", "zigzag", "documents")
@@ -87,27 +88,18 @@ def _require_alike(
     group = group.process_group if isinstance(group, Group) else the_process_group(group)
     if group is None or torch.compiler.is_compiling():
         return
-    from ..torch import calls
-
-    kind = (
-        tuple(shard.shape),
-        shard.dtype,
-        dim,
-        sharding,
-        length,
-    )  # not the documents, which are others in each step
+    # Not the documents, which are others in each step.
+    kind = tuple(shard.shape), shard.dtype, dim, sharding, length
     known = _alike.setdefault(group, set())
-    if kind in known or group.size() == 1 or shard.device.type not in calls.DEVICES:
-        return
-    if calls.is_fake(group.group_name):
+    if kind in known or group.size() == 1 or is_fake(group.group_name):
         return
     shape = list(shard.shape)
     if length is not None:  # ranks may have unequal shards of it
         shape[dim] = length
     how = {"dim": dim, "sharding": sharding} | ({"documents": documents} if documents else {})
     try:
-        members = calls.group_of(group.group_name, shard.device.type)
-        calls.require_same_call("unshard_rows", members, tuple(shape), f"{shard.dtype} {how}")
+        members = of_process_group(group, "cuda" if shard.is_cuda else "host")
+        require_same_call("unshard_rows", members, tuple(shape), f"{shard.dtype} {how}")
     except ValueError as error:
         hint = "ranks that hold different numbers of rows say `length`, the rows of the whole"
         raise ValueError(f"{error}; {hint}" if length is None else str(error)) from None

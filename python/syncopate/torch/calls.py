@@ -16,6 +16,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from .. import _syncopate
 from ..call import cache
+from ..call.same_call import in_a_line, is_fake, require_same_call
 from ..group import FailedTogether, Group, of_process_group, sums_in_two_shots
 from ..strategy import Problem, Strategy, choose_found, estimate
 from . import buckets, report
@@ -79,11 +80,6 @@ def look_up(
     return entry.operator, entry.reason
 
 
-def is_fake(group_name: str) -> bool:
-    """Whether the group is one of dry runs, whose other ranks do not exist."""
-    return c10d.get_backend(c10d._resolve_process_group(group_name)) == "fake"
-
-
 def group_of(group_name: str, device_type: str) -> Group:
     return of_process_group(c10d._resolve_process_group(group_name), DEVICES[device_type])
 
@@ -134,28 +130,6 @@ def _made(
     elif name == AttentionBackward.name and operator.is_alone:
         reason = "one rank: the kernel runs by itself"
     return cache.Entry(group, operator, reason)
-
-
-def in_a_line(text: str) -> str:
-    """The message of an error; of a Python traceback within it, what was raised."""
-    said, traceback, rest = text.partition("Traceback (most recent call last):")
-    raised = (line for line in rest.splitlines() if line and not line[0].isspace())
-    return said + next(raised, "") if traceback else text.partition("\n")[0]
-
-
-def require_same_call(name: str, group: Group, extents: tuple[int, ...], others: str) -> None:
-    """Raises ValueError on all ranks where their calls differ, also in what the pair might have several sizes of: a rank finds
-    its own call here without asking the others, so that each has to know what all have. Collective."""
-    if group.size == 1:
-        return
-    call = f"{name} {list(extents)} {others}"
-    try:
-        _syncopate.all_gather(group.rendezvous, call, "", group.meeting_seconds)
-    except _syncopate.UsageError as error:
-        raise ValueError(f"syncopate.{name}: {error}") from None
-    except _syncopate.MachineError as error:
-        why = f"{in_a_line(str(error))}: see whether that process has ended, or makes other calls"
-        raise RuntimeError(f"syncopate.{name} on rank {group.rank}: {why}") from None
 
 
 def refusal(device_type: str, group_name: str) -> str:

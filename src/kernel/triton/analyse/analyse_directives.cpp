@@ -10,6 +10,18 @@
 
 namespace syncopate::kernel::triton {
 
+namespace {
+
+/// Whether it calls anything: a load, or a function that may.
+bool calls_something(const Expr* expr) {
+    if (expr == nullptr) return false;
+    if (expr->kind == ExprKind::call || expr->kind == ExprKind::method) return true;
+    return std::ranges::any_of(expr->kids, calls_something) ||
+           std::ranges::any_of(expr->keywords, [](const auto& one) { return calls_something(one.second); });
+}
+
+}  // namespace
+
 Status Analysis::check_directives(Kernel& kernel) {
     for (const Directive& d : directives_) {
         Status status = Done{};
@@ -137,7 +149,7 @@ Status Analysis::check_stated(const Directive& d) const {
                                       "` in any tile: write ranges as begin:end, within the tensor");
 }
 
-/// A loop whose order is said to be free is one of a tile, and loads.
+/// A loop whose order is said to be free is one of a tile, and loads; in some launches no tile may run it.
 Status Analysis::check_any_order(const Directive& d, Kernel& kernel) const {
     const std::vector<LoopSite>& sites = text_of(kernel).sites.loops;
     bool found = false, divisible = false;
@@ -146,6 +158,10 @@ Status Analysis::check_any_order(const Directive& d, Kernel& kernel) const {
         found = true;
         divisible = divisible || kernel.loops[i].divisible;
     }
+    const bool may_load = std::ranges::any_of(flattened(d.statement->body), [](const Stmt* inner) {
+        return calls_something(inner->value) || calls_something(inner->target);
+    });
+    if (!found && may_load) return Done{};  // no tile of this launch runs it
     if (!found)
         return module_.error(d.where,
                              "this is no loop in which a tile loads, so that nothing arrives for its "
