@@ -1,5 +1,6 @@
 """`syncopate compile` and `syncopate bundle`, the programs in C and C++ that run what they write, and memory that is given back."""
 
+import ctypes
 import json
 import os
 import subprocess
@@ -331,6 +332,23 @@ def serve(compiled, folder, *words):
 
 
 @pytest.mark.skipif(not WHOLE.exists(), reason="the target `tests` is not built")
+@pytest.mark.parametrize("spec", ["all_gather_matmul:N=256,K=256", "matmul_all_reduce:N=256,K=128"])
+def test_a_bundle_takes_all_rows_of_its_buckets(spec, syncopate, tmp_path):
+    file = tmp_path / "op.sybundle"
+    words = ["--rows", "16,64", "--ranks", "4", "--arch", "sm_90", "--w-transposed"]
+    outcome = syncopate("compile", spec, *words, "-o", file)
+    assert outcome.code == 0, outcome.err
+    library, bundle = ctypes.CDLL(str(WHOLE)), ctypes.c_void_p()
+    library.sy_last_error.restype = ctypes.c_char_p
+    assert library.sy_bundle_open(os.fsencode(file), ctypes.byref(bundle)) == 0, library.sy_last_error()
+    try:
+        for rows in range(1, 65):
+            need = (ctypes.c_uint64 * 4)(32)  # sy_workspace: its size, and three numbers of bytes
+            assert library.sy_workspace_size(bundle, ctypes.c_int64(rows), need) == 0, library.sy_last_error()
+    finally:
+        library.sy_bundle_close(bundle)
+
+
 def test_torchs_ops_are_made_by_bundles_in_a_process_without_syncopates_python(compiled, tmp_path):
     for printed, code in serve(compiled, tmp_path):
         assert code == 0 and "ok: rank" in printed, printed
