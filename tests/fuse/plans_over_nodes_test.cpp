@@ -216,6 +216,7 @@ Plan uneven_exchange(Random& random, Shape shape) {
             rows += size;
         }
     }
+    if (rows == 0) parts.back() = {0, ++rows};  // a tensor has rows
     const std::int32_t s = draft.tensor("S", rows), t = draft.tensor("T", rows);
     std::vector<std::size_t> order(pairs.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
