@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "runtime/heap/process.hpp"
 #include "runtime/signals/turns.hpp"
@@ -38,8 +39,8 @@ constexpr const char* kDiffer = "the ranks' calls differ: ";
 CallWatch::~CallWatch() {
     if (thread_ == nullptr || forks() == forks_) return;
     // A forked child has no such thread to join, nor one that ever leaves the condition.
-    (void)thread_.release();
-    (void)changed_.release();
+    std::ignore = thread_.release();
+    std::ignore = changed_.release();
 }
 
 void CallWatch::add(WatchedOp& op) {
