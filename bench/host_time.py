@@ -153,5 +153,4 @@ if __name__ == "__main__":
     from syncopate.command.standard_output import answering
 
     with answering():
-        code = main()
-    sys.exit(code)
+        main()

@@ -75,13 +75,15 @@ void take_call(const CompileOptions& options, bundle::OperatorPart& made) {
                                                             : options.activation;
     made.drops = options.drops;
     made.int32_ids = options.int32_ids;
-    const auto refuse = [&](bool asked, const char* what) {
+    const auto refuse = [&](bool asked, const std::string& what) {
         if (asked) fail(Error{fmt::format("{}: not of {}", what, made.problem.op), {}, ErrorClass::usage});
     };
     refuse(options.drops && !mixture, "--drop");
     refuse(options.int32_ids && !mixture, "--int32-ids");
     refuse(options.w_transposed && mixture, "--w-transposed");
-    refuse(made.activation == "gelu" && mixture, "--activation gelu");
+    const auto known = ops::operator_row(made.problem.op)->activations;
+    refuse(!made.activation.empty() && std::ranges::find(known, made.activation) == std::end(known),
+           "--activation " + escaped(made.activation));
 }
 
 bundle::Bucket bucket_for(const CompileOptions& options, tune::Problem problem, std::int64_t rows) {

@@ -223,8 +223,7 @@ void run_tune_store(const TuneStoreOptions& options, const std::string& spec, bo
     } else if (options.forget) {
         forget(store, spec, json);
     } else if (json) {
-        std::cout << results_to_json(chosen(store, spec));
-        if (options.show) (void)some(store, spec);  // nothing of what is named is an error in both forms
+        std::cout << results_to_json(options.show ? some(store, spec) : chosen(store, spec));
     } else if (options.list) {
         list(store, spec);
     } else {

@@ -159,8 +159,12 @@ static float half_of_bits(uint16_t bits) { /* bf16 */
 /* From -2 to 2; the same on all ranks for a given place, so that runs can be compared. */
 static void fill(Given* given, int which, int rank, int64_t experts) {
     for (size_t i = 0; i < given->count; ++i) {
-        if (given->item == 8) { /* topk_ids */
-            ((int64_t*)given->on_host)[i] = (int64_t)((i * 7 + (size_t)rank * 5) % (size_t)experts);
+        if (given->tensor.dtype.code == SY_INT) { /* topk_ids */
+            const int32_t id = (int32_t)((i * 7 + (size_t)rank * 5) % (size_t)experts);
+            if (given->item == 8)
+                ((int64_t*)given->on_host)[i] = id;
+            else
+                ((int32_t*)given->on_host)[i] = id;
             continue;
         }
         const float value =
@@ -187,7 +191,7 @@ static void fill(Given* given, int which, int rank, int64_t experts) {
 
 static void* run_rank(void* context) {
     Rank* self = context;
-    const sy_store store = {sizeof store, (void*)self->folder, store_set, store_wait, store_get};
+    const sy_store store = {sizeof store, (void*)self->folder, store_set, store_wait, store_get, NULL};
     sy_comm_config config = {.size = sizeof config};
     config.rank = self->rank;
     config.num_ranks = self->ranks;

@@ -218,8 +218,8 @@ typedef struct sy_prepare_config {
 } sy_prepare_config;
 
 typedef struct sy_op sy_op;
-/* Sets a program up: memory, tables, code. Any number of rows up to the bundle's most; nothing is compiled. Collective, and never while a
- * graph is captured. */
+/* Sets a program up: memory, tables, code. Any number of rows up to the bundle's most (of a mixture of experts: those of a bucket); nothing
+ * is compiled. Collective, and never while a graph is captured. */
 SY_API sy_code sy_prepare(sy_comm* comm, const sy_bundle* bundle, const sy_prepare_config* config,
                           sy_op** op);
 
@@ -246,8 +246,8 @@ SY_API sy_code sy_run(sy_op* op, const sy_tensor* const* tensors, int32_t num_te
 
 /* Whether an earlier call has failed: which rank, chunk and signal did not come. sy_status waits for the device; sy_poll waits for nothing,
  * and may come to know later. Of a mixture of experts sy_status also fails (SY_USAGE, on all ranks) where since it was last asked an id
- * named no expert, or more rows than the bound came: then their routes added nothing. An id of -1 adds nothing, and is no error. What one
- * thread was told no other one is; a call that fails, and sy_op_reset, forget it. On host sy_run says so itself. */
+ * named no expert, or, unless compiled with --drop, more rows than the bound came: then their routes added nothing. An id of -1 adds
+ * nothing, and is no error. What one thread was told no other one is; a call that fails, and sy_op_reset, forget it. On host sy_run says so itself. */
 SY_API sy_code sy_status(sy_op* op);
 SY_API sy_code sy_poll(sy_op* op);
 /* Ends the calls of it that are in progress on any rank; they fail. For a rank that cannot go on. */

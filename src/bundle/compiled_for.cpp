@@ -8,6 +8,7 @@
 
 #include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
 namespace {
@@ -52,12 +53,39 @@ std::optional<Scalar> planned_value(const Planned& planned, std::size_t stage, c
     return found == scalars.end() ? std::nullopt : std::optional(found->second);
 }
 
+/// A pointer's kind in Triton's signature.
+std::string kind_of(plan::DType dtype) {
+    if (dtype == plan::DType::int64) return "*i64";
+    if (dtype == plan::DType::int32) return "*i32";
+    return fmt::format("*{}", plan::name_of(dtype));
+}
+
+/// Of a pointer that the call brings, or the op has, whether the kernel takes its elements.
+Status require_elements(const Bundle& bundle, const Planned& planned, std::size_t stage,
+                        const CompiledKernel& kernel) {
+    using Of = ops::Parameter::Of;
+    if (planned.parameters.empty()) return Done{};
+    for (const CompiledParameter& parameter : kernel.parameters) {
+        const auto known = planned.parameters[stage].find(parameter.name);
+        if (known == planned.parameters[stage].end() || !parameter.kind.starts_with("*")) continue;
+        const ops::Parameter& of = known->second;
+        if ((of.of != Of::operand && of.of != Of::scratch) || parameter.kind == kind_of(of.dtype)) continue;
+        return Error{
+            fmt::format("section manifest.json: kernel {} takes {} as {}, and {} has {}: compile it again",
+                        escaped(kernel.entry), escaped(parameter.name), escaped(parameter.kind), planned.what,
+                        kind_of(of.dtype)),
+            {.file = bundle.file}};
+    }
+    return Done{};
+}
+
 }  // namespace
 
 Status require_compiled_for(const Bundle& bundle, const Planned& planned) {
     bool activates = false;
     for (std::size_t stage = 0; stage < planned.kernels.size(); ++stage) {
         const CompiledKernel& kernel = bundle.kernels[at(planned.kernels[stage])];
+        SYNCOPATE_TRY(require_elements(bundle, planned, stage, kernel));
         for (const auto& [name, value] : kernel.constants) {
             std::optional<Scalar> wanted = planned_value(planned, stage, name);
             if (bundle.op && name == "ACTIVATION") {  // of the first product; those after it have none

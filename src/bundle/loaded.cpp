@@ -23,8 +23,7 @@ Prepared::~Prepared() {
 }
 
 Status Prepared::run(std::span<const runtime::CallTensor> tensors, runtime::CudaStream stream) {
-    if (!bundle_->on_host()) return executable_->run(tensors, stream);
-    if (!tells()) return executable_->run(tensors, stream);
+    if (!bundle_->on_host() || !tells()) return executable_->run(tensors, stream);
     const std::lock_guard lock(telling_);  // else another thread's check might be told of this call
     const Status ran = executable_->run(tensors, stream);
     return ran ? judge() : failed(ran);

@@ -35,6 +35,7 @@ public:
             const std::int64_t record = records + 4 + table::slot_words * i;
             const std::int64_t group = (word(record + table::slot_tile) - of_.first) % count;
             if (group < 0) return fmt::format("record {} is of no group", i);
+            if (record_of_[at(group)] != 0) return fmt::format("record {} is of group {} again", i, group);
             record_of_[at(group)] = record;
         }
         for (std::int64_t slot = 0; slot < slots; ++slot) {
@@ -53,7 +54,7 @@ private:
         return first >= 0 && count >= 0 && first + count <= static_cast<std::int64_t>(words_.size());
     }
     [[nodiscard]] std::int64_t tiles_down(std::int64_t group) const {
-        return std::max<std::int64_t>((of_.groups[at(group)].size() + of_.tile - 1) / of_.tile, 1);
+        return (of_.groups[at(group)].size() + of_.tile - 1) / of_.tile;
     }
     std::string add(std::int64_t slot) {
         const std::int64_t at_slot = table::first_slot + table::slot_words * slot;
@@ -84,9 +85,7 @@ private:
     std::string missing(std::int64_t group, std::int64_t slots) {
         const auto found = static_cast<std::int64_t>(made_[group].size());
         const std::int64_t wanted = of_.groups[at(group)].size() == 0 ? 1 : tiles_down(group) * of_.columns;
-        const bool waits_alone = of_.groups[at(group)].size() == 0;
-        if (waits_alone ? found < 1 : found != wanted)
-            return fmt::format("{} of its {} tiles are made", found, wanted);
+        if (found != wanted) return fmt::format("{} of its {} tiles are made", found, wanted);
         const std::int64_t record = record_of_[at(group)];
         const std::int32_t end = word(record + table::slot_makes + 1) & ~table::at_once;
         for (std::int32_t chunk = word(record + table::slot_makes); chunk < end; chunk += table::made_words) {

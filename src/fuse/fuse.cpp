@@ -1,5 +1,4 @@
 #include "syncopate/fuse/fuse.hpp"
-#include "fuse/passes/run_tiles.hpp"
 
 #include <algorithm>
 #include <string>
@@ -8,11 +7,13 @@
 #include "fuse/passes/check_program.hpp"
 #include "fuse/passes/make_schedule.hpp"
 #include "fuse/passes/part.hpp"
+#include "fuse/passes/run_tiles.hpp"
 #include "syncopate/fuse/inline/inline.hpp"
 #include "syncopate/fuse/inline/inline_reads.hpp"
 #include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/passes/build.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
+#include "syncopate/fuse/passes/collective.hpp"
 #include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/guard.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
@@ -33,11 +34,7 @@ Result<Decisions> arrange(const StagedProgram& program, const Options& options, 
     SYNCOPATE_TAKE(auto lowered, lower(program, options));
     SYNCOPATE_TAKE(auto backends, assign(program, lowered, options));
     // What collectives of a library, and stages that wait for earlier ones, ask of other nodes' ranks no part would find.
-    const auto is_collective = [](const plan::Op& op) { return op.kind == plan::OpKind::collective; };
-    if (std::ranges::any_of(lowered.plan.ranks, [&](const std::vector<plan::Op>& list) {
-            return std::ranges::any_of(list, is_collective);
-        }))
-        scope = {};
+    if (has_collectives(lowered.plan)) scope = {};
     SYNCOPATE_TAKE(auto graph, build(program, lowered, backends, scope));
     SYNCOPATE_TRY(require_tiles(program, graph, options.device));
     const auto awaits_chunks = [](const Graph::StageNodes& stage) {

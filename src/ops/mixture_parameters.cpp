@@ -120,14 +120,15 @@ private:
 
 std::string mixture_verdict(const Problem& problem, std::span<const std::uint32_t> before,
                             std::span<const std::uint32_t> now, bool drops) {
+    std::string said;
     if (now[kCallsBad] != before[kCallsBad])
-        return fmt::format("topk_ids: {} of all ranks' ids name no expert; there are experts 0 to {}",
+        said = fmt::format("topk_ids: {} of all ranks' ids name no expert; there are experts 0 to {}",
                            now[kBad] - before[kBad], problem.extent("E") - 1);
-    if (drops || now[kCallsOver] == before[kCallsOver]) return {};
-    const std::int64_t over = now[kOver];
+    if (drops || now[kCallsOver] == before[kCallsOver]) return said;
+    const std::int64_t over = now[kOver], bound = problem.extent("bound");
     return fmt::format(
-        "bound: as many as {} rows more than {} come to a rank: compile it with bound={}, or --drop", over,
-        problem.extent("bound"), problem.extent("bound") + over);
+        "{}{}bound: as many as {} rows more than {} come to a rank: compile it with bound={}, or --drop",
+        said, said.empty() ? "" : "; ", over, bound, bound + over);
 }
 
 Result<std::vector<Parameters>> mixture_parameters(const Problem& problem, const Strategy& strategy) {

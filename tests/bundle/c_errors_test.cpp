@@ -16,6 +16,7 @@ using testing::on_ranks;
 using testing::sample;
 using testing::Store;
 using testing::store_of;
+using testing::with_bundle;
 using testing::Written;
 
 const char* const kAlone = "matmul_all_reduce:N=48,K=32,dtype=fp32,ranks=1,sms=4";
@@ -258,15 +259,7 @@ TEST(CErrors, NamesTheTensorThatLacksSomething) {
 }
 
 TEST(CErrors, AWrongConfigOnOneRankIsToldToTheOthers) {
-    const Written written(sample(kGather));
-    Store meet;
-    const sy_store store = store_of(meet);
-    on_ranks(2, [&](int rank) {
-        const sy_comm_config config = config_of(rank, 2, store);
-        sy_comm* comm = nullptr;
-        sy_bundle* opened = nullptr;
-        OK(sy_comm_create(&config, &comm));
-        OK(sy_bundle_open(written.file.c_str(), &opened));
+    with_bundle(sample(kGather), 2, [&](sy_comm* comm, sy_bundle* opened, int rank) {
         sy_op* op = nullptr;
         sy_prepare_config prepare = of_rows(64);
         if (rank == 1) prepare.size = 5000;
@@ -275,8 +268,6 @@ TEST(CErrors, AWrongConfigOnOneRankIsToldToTheOthers) {
         expect(sy_prepare(comm, rank == 0 ? nullptr : opened, &prepare, &op), SY_USAGE, "is NULL");
         OK(sy_prepare(comm, opened, &prepare, &op)) << "and the group goes on";
         OK(sy_op_destroy(op));
-        sy_bundle_close(opened);
-        sy_comm_destroy(comm);
     });
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,5 +77,23 @@ inline sy_comm_config config_of(int rank, int size, const sy_store& store) {
 }
 
 #define OK(call) ASSERT_EQ(call, SY_OK) << sy_last_error()
+
+/// `work` on each of so many ranks, with its communicator and the bundle that it has opened.
+inline void with_bundle(const Bundle& made, int ranks,
+                        const std::function<void(sy_comm*, sy_bundle*, int)>& work) {
+    const Written written(made);
+    Store meet;
+    const sy_store store = store_of(meet);
+    on_ranks(ranks, [&](int rank) {
+        const sy_comm_config config = config_of(rank, ranks, store);
+        sy_comm* comm = nullptr;
+        sy_bundle* opened = nullptr;
+        OK(sy_comm_create(&config, &comm));
+        OK(sy_bundle_open(written.file.c_str(), &opened));
+        work(comm, opened, rank);
+        sy_bundle_close(opened);
+        sy_comm_destroy(comm);
+    });
+}
 
 }  // namespace syncopate::bundle::testing

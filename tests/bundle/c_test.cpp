@@ -26,6 +26,7 @@ using testing::on_ranks;
 using testing::sample;
 using testing::Store;
 using testing::store_of;
+using testing::with_bundle;
 using testing::Written;
 
 sy_code prepare(sy_comm* comm, sy_bundle* opened, int64_t rows, sy_op** op) {
@@ -94,16 +95,8 @@ TEST(C, RunsAnOperatorOnThreadsForSeveralNumbersOfRows) {
 }
 
 TEST(C, GivesMemoryBackAndGoesOnAfterwards) {
-    const Written written(sample(kGather));
-    Store meet;
-    const sy_store store = store_of(meet);
-    on_ranks(2, [&](int rank) {
-        const sy_comm_config config = config_of(rank, 2, store);
-        sy_comm* comm = nullptr;
-        sy_bundle* opened = nullptr;
+    with_bundle(sample(kGather), 2, [&](sy_comm* comm, sy_bundle* opened, int rank) {
         sy_op* op = nullptr;
-        OK(sy_comm_create(&config, &comm));
-        OK(sy_bundle_open(written.file.c_str(), &opened));
         OK(prepare(comm, opened, 64, &op));
         for (int round = 0; round < 3; ++round) {
             gather_once(op, rank, 64);
@@ -122,8 +115,6 @@ TEST(C, GivesMemoryBackAndGoesOnAfterwards) {
         }
         gather_once(op, rank, 64);
         OK(sy_op_destroy(op));
-        sy_bundle_close(opened);
-        sy_comm_destroy(comm);
     });
 }
 

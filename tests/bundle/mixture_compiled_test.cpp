@@ -188,6 +188,19 @@ TEST(BundleMixture, ThatWasCompiledForOtherNumbersThanItIsPlannedWithIsRefused) 
     EXPECT_FALSE(plan_rows(acts, kTokens).ok());
 }
 
+TEST(BundleMixture, WhoseKernelTakesOtherElementsIsRefused) {
+    Bundle made = compiled_mixture();
+    made.op->int32_ids = true;  // its kernel takes 64 bits
+    const Result<Planned> none = plan_rows(made, kTokens);
+    ASSERT_FALSE(none.ok());
+    EXPECT_NE(none.error().message.find("takes ids_ptr as *i64, and"), std::string::npos)
+        << none.error().message;
+    made.kernels[0].parameters[0].kind = "*i32";
+    EXPECT_TRUE(plan_rows(made, kTokens).ok());
+    made.kernels[5].parameters[0].kind = "*bf16";
+    EXPECT_FALSE(plan_rows(made, kTokens).ok());
+}
+
 TEST(BundleMixture, FindsItsStagesByTheirKernels) {
     const Planned planned = *plan_rows(compiled_mixture(), kTokens);
     const auto& stages = planned.launch.stages;

@@ -93,24 +93,14 @@ struct Call {
 
 /// `work` on each rank, with its op.
 inline void with_ops(const Bundle& made, int ranks, const std::function<void(sy_op*, int)>& work) {
-    const Written written(made);
-    Store meet;
-    const sy_store store = store_of(meet);
-    on_ranks(ranks, [&](int rank) {
-        const sy_comm_config config = config_of(rank, ranks, store);
-        sy_comm* comm = nullptr;
-        sy_bundle* opened = nullptr;
+    with_bundle(made, ranks, [&](sy_comm* comm, sy_bundle* opened, int rank) {
         sy_op* op = nullptr;
-        OK(sy_comm_create(&config, &comm));
-        OK(sy_bundle_open(written.file.c_str(), &opened));
         sy_prepare_config prepare{};
         prepare.size = sizeof(prepare);
         prepare.rows = kTokens;
         OK(sy_prepare(comm, opened, &prepare, &op));
         work(op, rank);
         OK(sy_op_destroy(op));
-        sy_bundle_close(opened);
-        sy_comm_destroy(comm);
     });
 }
 

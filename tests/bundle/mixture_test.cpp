@@ -160,16 +160,8 @@ TEST(BundleMixture, OfFaultsInCallsIsToldOnceWhicheverThreadAsks) {
 }
 
 TEST(BundleMixture, TakesNoMoreMemoryThanItSaysAndGivesAllOfItBack) {
-    const Written written(mixture());
-    Store meet;
-    const sy_store store = store_of(meet);
-    on_ranks(2, [&](int rank) {
-        const sy_comm_config config = config_of(rank, 2, store);
-        sy_comm* comm = nullptr;
-        sy_bundle* opened = nullptr;
+    with_bundle(mixture(), 2, [&](sy_comm* comm, sy_bundle* opened, int rank) {
         sy_op* op = nullptr;
-        OK(sy_comm_create(&config, &comm));
-        OK(sy_bundle_open(written.file.c_str(), &opened));
         sy_workspace needs{};
         needs.size = sizeof(needs);
         OK(sy_workspace_size(opened, kTokens, &needs));
@@ -193,8 +185,6 @@ TEST(BundleMixture, TakesNoMoreMemoryThanItSaysAndGivesAllOfItBack) {
             OK(sy_restore(comm));
         }
         OK(sy_op_destroy(op));
-        sy_bundle_close(opened);
-        sy_comm_destroy(comm);
     });
     // Of many tokens, what kernels share is no rounding of a page any more.
     Bundle large = mixture();

@@ -272,24 +272,25 @@ TEST(Produce, SaysWhatDoesNotFit) {
         << error_of(program);
 }
 
-TEST(Produce, RefusesToOverwriteWhatAKernelMakesUnasked) {
-    // Rank 0 sends its C to where rank 1's kernel writes its own, and waits for nothing there.
+/// Rank 0 sends its C to where rank 1's kernel writes its own, and waits for nothing there.
+Program sent_over() {
     Program program = reduced({4, 4, 4, 2, 2, 2}, 2);
     program.plan.ranks[1].clear();
     program.plan.ranks[0].resize(1);
     program.plan.ranks[0][0].reduce = plan::Reduce::none;
     program.plan.final.clear();
+    return program;
+}
+
+TEST(Produce, RefusesToOverwriteWhatAKernelMakesUnasked) {
+    const Program program = sent_over();
     EXPECT_NE(error_of(program).find("on rank 1, which the kernel produces and may write later"),
               std::string::npos)
         << error_of(program);
 }
 
 TEST(Produce, ARankThatMakesNothingLeavesOutWhatAnOpBringsIt) {
-    Program program = reduced({4, 4, 4, 2, 2, 2}, 2);
-    program.plan.ranks[1].clear();
-    program.plan.ranks[0].resize(1);
-    program.plan.ranks[0][0].reduce = plan::Reduce::none;
-    program.plan.final.clear();
+    Program program = sent_over();
     program.plan.produced.resize(1);
     program.plan.produced[0].partial = false;
     ASSERT_EQ(program.plan.produced[0].rank, 0);
@@ -306,11 +307,7 @@ TEST(Produce, ARankThatMakesNothingLeavesOutWhatAnOpBringsIt) {
 
 TEST(Produce, RefusesToReceiveWhatAKernelWritesUnasked) {
     // As above, but the tiles make something for the caller, too, so that rank 1 runs them all: they write there.
-    Program program = reduced({4, 4, 4, 2, 2, 2}, 2);
-    program.plan.ranks[1].clear();
-    program.plan.ranks[0].resize(1);
-    program.plan.ranks[0][0].reduce = plan::Reduce::none;
-    program.plan.final.clear();
+    Program program = sent_over();
     program.plan.produced.resize(1);
     program.plan.produced[0].partial = false;
     kernel::Param more = program.kernel.params.back();

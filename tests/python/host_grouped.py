@@ -17,32 +17,10 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
+from corpus.moe import grouped_by_tiles  # noqa: E402
 from host_script import expect, run_checks  # noqa: E402
 
 OWN, N, K, BM, BN, BK = 2, 24, 20, 16, 16, 16  # OWN experts of a rank
-
-
-@triton.jit
-def by_tiles(
-    a_ptr, b_ptr, c_ptr, row_ptr, end_ptr, expert_ptr, N, K: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-):  # fmt: skip
-    """Tables say of each tile its first row, where its group ends, and whose weights it meets."""
-    pid_m, pid_n = tl.program_id(0), tl.program_id(1)
-    row, end, expert = tl.load(row_ptr + pid_m), tl.load(end_ptr + pid_m), tl.load(expert_ptr + pid_m)
-    rows = row + tl.arange(0, BM)
-    cols = pid_n * BN + tl.arange(0, BN)
-    inside = (rows[:, None] < end) & (cols[None, :] < N)
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
-    for k in range(0, K, BK):
-        rk = k + tl.arange(0, BK)
-        a = tl.load(
-            a_ptr + rows[:, None] * K + rk[None, :], mask=(rows[:, None] < end) & (rk[None, :] < K), other=0.0
-        )
-        b = tl.load(b_ptr + expert * K * N + rk[:, None] * N + cols[None, :],
-                    mask=(rk[:, None] < K) & (cols[None, :] < N), other=0.0)  # fmt: skip
-        acc += tl.dot(a, b, input_precision="ieee")
-    tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, mask=inside)
 
 
 @triton.jit
@@ -119,7 +97,7 @@ def routings(size, seed):
 
 
 def tables_of(counts):
-    """row_ptr, end_ptr, expert_ptr of by_tiles; and start_ptr, expert_ptr, tile_group_ptr, tile_ptr of by_offsets."""
+    """row_ptr, end_ptr, expert_ptr of grouped_by_tiles; and start_ptr, expert_ptr, tile_group_ptr, tile_ptr of by_offsets."""
     flat = counts.flatten().tolist()
     starts = [0, *torch.tensor(flat).cumsum(0).tolist()]
     tiles = [(group, tile) for group, rows in enumerate(flat) for tile in range(-(-rows // BM))]
@@ -151,11 +129,11 @@ def check_grouped(_, size):
         groups = torch.arange(counts.numel()).repeat_interleave(counts.flatten())
         wanted = torch.einsum("rk,rkn->rn", everything, b[groups % counts.shape[1]])
         first, last = int(counts[:rank].sum()), int(counts[: rank + 1].sum())
-        kernels = (by_tiles, by_offsets) if name == "random" else (by_tiles,)
+        kernels = (grouped_by_tiles, by_offsets) if name == "random" else (grouped_by_tiles,)
         for kernel, tables in zip(kernels, tables_of(counts), strict=False):
             fused = sy.fuse(kernel, plan.counted(counts), {"a_ptr": "A", "c_ptr": "C"}, values=tables, host_delay=1e-3, seed=rank)  # fmt: skip
             tiles, columns = len(next(iter(reversed(tables.values())))), triton.cdiv(N, BN)
-            grid = (tiles, columns) if kernel is by_tiles else (tiles * columns,)
+            grid = (tiles, columns) if kernel is grouped_by_tiles else (tiles * columns,)
             for _ in range(2):
                 c = torch.full((last - first, N), float("nan"))
                 fused[grid](everything[first:last], b, c, *tables.values(), N, K, BM, BN, BK)
@@ -169,7 +147,7 @@ def check_refused(_, size):
     tables, _ = tables_of(counts)
     c = torch.empty(OWN * size, N)
     try:
-        fused = sy.fuse(by_tiles, plan, {"a_ptr": "A", "c_ptr": "C"}, values=tables)
+        fused = sy.fuse(grouped_by_tiles, plan, {"a_ptr": "A", "c_ptr": "C"}, values=tables)
         fused[(2, 2)](
             torch.ones(OWN * size, K), torch.ones(OWN * size, K, N), c, *tables.values(), N, K, BM, BN, BK
         )

@@ -3,7 +3,8 @@
 //
 //     topk_ids, w1, y    operands: tensors of the call
 //     position, seen     scratch: memory that the kernels of a call share, zero before the first call and kept from
-//                        call to call. Calls of one op follow each other, so that one place does
+//                        call to call; only `seen` outlives sy_release. Calls of one op follow each other, so that one
+//                        place does
 //     dispatch_ptr       the table of a later stage, which this one makes in each call
 //     rank, stride       numbers that differ from rank to rank, or with the heap
 #pragma once

@@ -223,15 +223,18 @@ class Moe(Stages):
         over, bad, *calls = status.tolist()
         if any(calls[1:]) and bad <= 0:  # of so many calls that their number went round
             bad = 2**31 - 1
+        said = []
         if bad:
-            raise ValueError(
+            said.append(
                 f"topk_ids: {bad} of all ranks' ids name no expert; there are experts 0 to {self.experts - 1}"
             )
         if over and self.over == "error":
-            raise ValueError(
+            said.append(
                 f"bound: as many as {over} rows more than {self.bound} come to a rank: give bound={self.bound + over}, "
                 'or over="drop"'
             )
+        if said:
+            raise ValueError("; ".join(said))
 
     def _done(self, status: torch.Tensor) -> None:
         """On a GPU nothing is read: what the calls have said until then `check` tells."""

@@ -339,7 +339,7 @@ class Operator:
         self, x: torch.Tensor, weights: tuple[torch.Tensor, ...], out: torch.Tensor | None
     ) -> torch.Tensor:
         """One call. `out`, where given, is the output. Makes no gradients, and raises RuntimeError where they are asked for."""
-        if out is not None and isinstance(out, torch.Tensor):
+        if isinstance(out, torch.Tensor):
             written(out)
         if self._executable is not None and not self._on_trial:
             tensors = (x, *weights, self.empty(self.out_rows, self.n) if out is None else out)

@@ -51,9 +51,10 @@ def context_parallel(
     window: int = 0,
     length: int | None = None,
 ) -> Iterator[None]:
-    """Within it, torch.nn.functional.scaled_dot_product_attention is that of the whole sequence, by whatever name a module calls
-    it, in all threads. What an object or a closure holds of it, and torch.ops.aten, are left. `group`: a mesh of one axis, or a process group, whose ranks hold the rows; default: the world. DTensors say it themselves. `sharding`,
-    `cu_seqlens`, `kind` and `length`: as of sy.ops.attention; `window` likewise, which torch's function has no word for."""
+    """Within it, torch.nn.functional.scaled_dot_product_attention is that of the whole sequence, by whatever name a module has for
+    it, in all threads. What an object or a closure holds of it, torch.ops.aten and flex_attention are left. `group`: a mesh of one
+    axis, or a process group, whose ranks hold the rows; default: the world. DTensors say it themselves. `sharding`, `cu_seqlens`,
+    `kind` and `length`: as of sy.ops.attention; `window` likewise, which torch's function has no word for."""
     members = group.get_group() if isinstance(group, DeviceMesh) else group
     if members is not None:
         members = the_process_group(members)
@@ -79,9 +80,7 @@ def context_parallel(
             functional.multi_head_attention_forward = _without_weights(_outside.by_modules)
         _standing_in.append(ours)
         _names.replace(ours)
-        torch.backends.mha.set_fastpath_enabled(
-            False
-        )  # by which modules in eval() attend without that function
+        torch.backends.mha.set_fastpath_enabled(False)  # modules in eval() attend by it, without that function
     try:
         yield
     finally:

@@ -15,38 +15,39 @@ class Names:
     """Of one `original` function, which `module` defines by that `name`; what stands in for it is of `kind`."""
 
     def __init__(self, module: ModuleType, name: str, original: Callable[..., Any], kind: type) -> None:
-        self._defined = vars(module), name
+        self._definition: Place = vars(module), name
         self._original, self._kind = original, kind
+        self._defined: Any = original  # what the definition had before: another may have replaced it
         self._places: list[Place] = []
         self._modules = 0  # how many there were when places were looked for
-        self._before: list[tuple[Place, Any]] = []
 
     def replace(self, by: Any) -> None:
         """By `by`, of that kind, in all modules."""
-        for names, name in self._found():
-            if not isinstance(names[name], self._kind):
-                self._before.append(((names, name), names[name]))
+        names, name = self._definition
+        if not isinstance(names[name], self._kind):
+            self._defined = names[name]
+        names[name] = by
+        for names, name in self._others():
             names[name] = by
 
     def restore(self) -> None:
-        """What was there before; the original where a module has come to know what stood in."""
-        for names, name in self._found():
-            if isinstance(names[name], self._kind):
-                names[name] = self._original
-        for (names, name), value in self._before:
-            names[name] = value
-        self._before.clear()
+        """What was there before, also where a module has come to know what stood in; what others have put there meanwhile stays."""
+        names, name = self._definition
+        if isinstance(names[name], self._kind):
+            names[name] = self._defined
+        for names, name in self._others():
+            names[name] = self._original
 
-    def _found(self) -> list[Place]:
-        """Places that have the original, or what stands in for it; and that of the definition, whatever it has."""
+    def _others(self) -> list[Place]:
+        """Where modules have the original, or what stands in for it, but for the definition."""
         if self._modules != len(sys.modules):  # some ms, for thousands of modules
             self._places, self._modules = self._look(), len(sys.modules)
-        kept = [self._defined]
-        for names, name in self._places:
-            value = names.get(name)
-            if (value is self._original or isinstance(value, self._kind)) and names is not self._defined[0]:
-                kept.append((names, name))
-        return kept
+        return [
+            (names, name)
+            for names, name in self._places
+            if names is not self._definition[0]
+            and (names.get(name) is self._original or isinstance(names.get(name), self._kind))
+        ]
 
     def _look(self) -> list[Place]:
         places = []

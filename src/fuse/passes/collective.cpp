@@ -79,6 +79,13 @@ Collectives collectives_of(const plan::Plan& plan) {
     return result;
 }
 
+bool has_collectives(const plan::Plan& plan) {
+    return std::ranges::any_of(plan.ranks, [](const std::vector<plan::Op>& list) {
+        return std::ranges::any_of(list,
+                                   [](const plan::Op& op) { return op.kind == plan::OpKind::collective; });
+    });
+}
+
 bool is_contiguous(const plan::Tensor& tensor, const plan::Region& region) {
     return run_in(tensor.whole(), region).has_value();
 }

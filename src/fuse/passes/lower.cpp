@@ -453,17 +453,6 @@ plan::Plan transfers_of(const Lowered& lowered, const std::vector<std::vector<pl
     return plan;
 }
 
-namespace {
-
-bool has_collectives(const plan::Plan& plan) {
-    return std::ranges::any_of(plan.ranks, [](const std::vector<plan::Op>& list) {
-        return std::ranges::any_of(list,
-                                   [](const plan::Op& op) { return op.kind == plan::OpKind::collective; });
-    });
-}
-
-}  // namespace
-
 bool can_reduce(plan::DType dtype) {
     using enum plan::DType;
     return dtype == bf16 || dtype == fp16 || dtype == fp32 || dtype == int32;

@@ -35,17 +35,6 @@ bool awaits(const Graph& graph, std::size_t stage) {
     return false;
 }
 
-bool makes(const Graph& graph, std::size_t stage) {
-    if (std::ranges::any_of(graph.elsewhere,
-                            [&](const Graph::Elsewhere& made) { return at(made.stage) == stage; }))
-        return true;
-    return std::ranges::any_of(graph.made, [&](const std::vector<Made>& made) {
-        return std::ranges::any_of(made, [&](const Made& one) {
-            return one.stage == static_cast<std::int32_t>(stage) && !one.makers.empty();
-        });
-    });
-}
-
 std::int32_t most_stores(const Decisions& decisions) {
     std::size_t most = 1;
     if (!decisions.stores.by) return 1;
@@ -292,7 +281,7 @@ std::vector<std::int32_t> channel_ranks(const Lowered& lowered) {
 Part part_of(const StagedProgram& program, const Options& options, const Decisions& decisions) {
     Part part{.first = decisions.scope.first, .end = decisions.scope.end};
     for (std::size_t stage = 0; stage < decisions.orders.size(); ++stage) {
-        part.stages.push_back({.makes = makes(decisions.graph, stage),
+        part.stages.push_back({.makes = decisions.graph.makes(stage),
                                .awaits = awaits(decisions.graph, stage),
                                .most_stores = stage == 0 ? most_stores(decisions) : 1});
     }

@@ -54,7 +54,7 @@ public:
         });
     }
 
-    /// Whether an op brings it some of what a tile writes.
+    /// Whether it has, from the start or by an op, some of what a tile writes.
     [[nodiscard]] bool gets(std::size_t rank, const std::string& param, std::span<const Region> written) {
         return touches(of(rank, *program_.plan.find_tensor(program_.bindings.at(param))), written);
     }

@@ -5,7 +5,7 @@
 //      tiles of O          | t0 | t1 | t2 | t3 | t4 | t5 | t6 | t7 |
 //      produced, in turns  | rank 0  | rank 1  | rank 1  | rank 0  |
 //
-// A rank that makes nothing of a tensor leaves out what ops bring it, or what reads that it does not have, where the
+// A rank that makes nothing of a tensor leaves out what it has from the start or by ops, or what reads that it does not have, where the
 // program is one stage and its tiles make nothing but what the plan moves.
 #pragma once
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 
 #include "syncopate/at.hpp"
@@ -62,8 +63,7 @@ OpsBefore::OpsBefore(const Graph& graph) : begin_{0} {
 }
 
 bool tiles_order_ops(const Graph& graph) {
-    const auto makes = [](const std::vector<Made>& made) { return !made.empty(); };
-    if (std::ranges::none_of(graph.made, makes) && graph.elsewhere.empty()) return false;
+    if (std::ranges::none_of(graph.makers(), std::identity{})) return false;
     return std::ranges::any_of(graph.stages, [&](const Graph::StageNodes& stage) {
         return std::ranges::any_of(stage.first, [&](NodeId first) {
             return std::any_of(graph.in.begin() + first, graph.in.begin() + first + stage.num_classes,

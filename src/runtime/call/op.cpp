@@ -10,7 +10,6 @@
 #include "runtime/call/call_watch.hpp"
 #include "runtime/call/op_memory.hpp"
 #include "runtime/call/user_buffers.hpp"
-#include "syncopate/at.hpp"
 #include "syncopate/digest.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/try.hpp"

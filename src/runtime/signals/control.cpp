@@ -61,12 +61,8 @@ bool HostControl::wait(std::int32_t word, std::int32_t lag_and_posts, std::uint3
 bool HostControl::wait_for(std::int32_t awaited, std::uint32_t target, std::uint32_t epoch,
                            std::int32_t where) const {
     const auto over = [&] { return at_least(load(awaited), target); };
-    const auto pass = [&] {
-        if (Turns* const turns = Turns::of_thread()) turns->awaited(words_ + awaited, target, false);
-        return true;
-    };
     if (faulty()) return false;
-    if (over()) return pass();
+    if (over()) return passed(awaited, target);
     WaitingClock clock;
     const std::chrono::milliseconds deadline(load(word::deadline_ms));
     Backoff backoff;
@@ -78,13 +74,15 @@ bool HostControl::wait_for(std::int32_t awaited, std::uint32_t target, std::uint
         }
         backoff.pause();
     }
-    return pass();
+    return passed(awaited, target);
 }
 
 bool HostControl::passed(const fuse::Wait& wait, std::uint32_t epoch) const {
-    if (Turns* const turns = Turns::of_thread())
-        turns->awaited(words_ + word::word_of(wait.signal), epoch - static_cast<std::uint32_t>(wait.lag),
-                       false);
+    return passed(word::word_of(wait.signal), epoch - static_cast<std::uint32_t>(wait.lag));
+}
+
+bool HostControl::passed(std::int32_t awaited, std::uint32_t target) const {
+    if (Turns* const turns = Turns::of_thread()) turns->awaited(words_ + awaited, target, false);
     return true;
 }
 

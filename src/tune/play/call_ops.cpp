@@ -175,12 +175,10 @@ double CallOps::store_gbps(std::size_t rank) const {
     // What is summed of it and copied on meanwhile goes by the same link.
     const double out = out_bytes_[rank];
     const double gbps = rates_.tile_store_gbps.at(out / fuse::kMib);
-    double beside = 0, last = 0;
+    double beside = 0;
     for (NodeId op = graph_.first_op[rank]; op < graph_.first_op[rank + 1] && !sums_last_; ++op) {
-        if (graph_.carrier(op) != Carrier::own || op_of(op).kind != plan::OpKind::push || !of_sum(op))
-            continue;
-        last = bytes_[at(op)];
-        beside += last;
+        if (graph_.carrier(op) == Carrier::own && op_of(op).kind == plan::OpKind::push && of_sum(op))
+            beside += bytes_[at(op)];
     }
     return out > 0 ? gbps * out / (out + beside) : gbps;
 }

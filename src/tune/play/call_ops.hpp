@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/plan/topology/topology.hpp"
 #include "syncopate/tune/machine/machine.hpp"
@@ -68,7 +69,6 @@ public:
 private:
     /// What a sum beside the tiles has made.
     [[nodiscard]] bool of_sum(fuse::NodeId op) const;
-    static std::size_t at(fuse::NodeId node) { return static_cast<std::size_t>(node); }
     [[nodiscard]] plan::Backend backend_of(fuse::NodeId op) const;
     [[nodiscard]] double read_by_sum(fuse::NodeId op) const;
     [[nodiscard]] bool is_sum(fuse::NodeId op) const { return graph_[op].kind == fuse::Node::Kind::sum; }

@@ -7,11 +7,11 @@
 
 #include "syncopate/plan/model/chunk_key.hpp"
 #include "syncopate/plan/topology/topology.hpp"
+#include "syncopate/tune/play/estimate.hpp"
 
 namespace syncopate::tune {
 namespace {
 
-constexpr double kUnknown = 1e12;  // µs
 constexpr std::size_t kSlices = 8;
 /// What was read between, as a share of the cache: so little that all of what was read before is still there,
 /// and so much that none is. Shares that fit all-gathers of few rows in slices.
@@ -20,7 +20,7 @@ constexpr double kAllLost = 0.77;
 
 }  // namespace
 
-double over(double bytes, double gbps) { return gbps <= 0 ? kUnknown : bytes / (gbps * plan::kBytesPerUs); }
+double over(double bytes, double gbps) { return gbps <= 0 ? kUnknownUs : bytes / (gbps * plan::kBytesPerUs); }
 
 double bytes_of(const kernel::Kernel& kernel, std::string_view param, const plan::Region& box) {
     if (box.empty() || plan::is_empty(box)) return 0;

@@ -21,8 +21,7 @@ using fuse::Edge;
 using fuse::Node;
 using fuse::NodeId;
 
-constexpr double kUnknown = 1e12;  // µs: of what cannot be simulated
-constexpr double kSettled = 0.1;   // µs
+constexpr double kSettled = 0.1;  // µs
 constexpr int kMostTurns = 6;
 
 /// When each node of the graph is complete, µs from the call's begin.
@@ -38,7 +37,6 @@ public:
           graph_(work.graph),
           stages_(stages),
           rates_(machine.rates),
-          strategy_(strategy),
           ops_(work, stages, machine, strategy),
           plan_(ops_.plan()),
           done_(graph_.nodes.size(), 0),
@@ -66,8 +64,6 @@ public:
     }
 
 private:
-    static std::size_t at(NodeId node) { return static_cast<std::size_t>(node); }
-
     [[nodiscard]] double latest() const {
         double last = 0;
         for (const double time : done_) last = std::max(last, time);
@@ -83,10 +79,10 @@ private:
         const int turns = both ? kMostTurns : 1;
         for (int turn = 0; turn < turns; ++turn) {
             const std::vector<double> before = done_;
-            if (both && !move()) return kUnknown;
+            if (both && !move()) return kUnknownUs;
             tiles_end(true);
-            if (ops_.follow_tiles() && !move()) return kUnknown;
-            if (ops_.follow_tiles() && note_begun() && !move()) return kUnknown;
+            if (ops_.follow_tiles() && !move()) return kUnknownUs;
+            if (ops_.follow_tiles() && note_begun() && !move()) return kUnknownUs;
             double change = 0;
             for (std::size_t i = 0; i < done_.size(); ++i)
                 change = std::max(change, std::abs(done_[i] - before[i]));
@@ -113,7 +109,7 @@ private:
     double communicate() {
         std::ranges::fill(done_, 0);
         std::ranges::fill(stored_, 0);
-        if (!move()) return kUnknown;
+        if (!move()) return kUnknownUs;
         double last = 0;
         for (NodeId op = 0; op < graph_.num_ops(); ++op) last = std::max(last, done_[at(op)]);
         for (std::size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
@@ -363,7 +359,6 @@ private:
     const fuse::Graph& graph_;
     const std::vector<StageTiles>& stages_;
     const Rates& rates_;
-    const Strategy& strategy_;
     CallOps ops_;
     const plan::Plan& plan_;
     std::vector<double> done_;    ///< by node: µs from the call's begin

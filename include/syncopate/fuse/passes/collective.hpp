@@ -25,6 +25,9 @@ struct Placement;
 using Collectives = std::map<plan::OpRef, Collective>;
 [[nodiscard]] Collectives collectives_of(const plan::Plan& plan);
 
+/// Whether some op is one's.
+[[nodiscard]] bool has_collectives(const plan::Plan& plan);
+
 /// Whether the region is one run of the tensor's elements.
 [[nodiscard]] bool is_contiguous(const plan::Tensor& tensor, const plan::Region& region);
 

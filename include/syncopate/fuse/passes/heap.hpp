@@ -21,7 +21,8 @@ namespace syncopate::fuse {
 /// The schedule with its heap.
 [[nodiscard]] Schedule lay_out_heap(Schedule schedule);
 
-/// Bytes that a rank's heap must have that holds this op alone: whole rows, and whole pages of 2 MiB.
+/// Bytes that a rank's heap must have that holds this op, so many bytes `beside` it, and nothing else: whole rows, and whole
+/// pages of 2 MiB.
 [[nodiscard]] std::uint64_t heap_bytes(const Schedule& schedule, std::uint64_t beside = 0);
 
 /// The tensors that the kernel stores or loads in all ranks' heaps by rows, through a descriptor that spans

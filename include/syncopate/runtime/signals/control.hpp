@@ -57,6 +57,7 @@ public:
     [[nodiscard]] FaultRecord fault() const;
 
 private:
+    bool passed(std::int32_t word, std::uint32_t target) const;
     [[nodiscard]] bool wait_for(std::int32_t word, std::uint32_t target, std::uint32_t epoch,
                                 std::int32_t where) const;
     [[nodiscard]] bool has_fault() const { return load(emit::control::fault) != 0; }

@@ -50,7 +50,7 @@ inline constexpr std::int64_t kGluonSharedBytes = 232448;
 [[nodiscard]] double gluon_turns_tile_us(const Machine& machine, const Operands& operands,
                                          const TileConfig& tile, std::int64_t k);
 
-/// µs of a product by so many programs, with its launch.
+/// µs of a product by so many programs, without its launch.
 [[nodiscard]] double gluon_product_us(const Machine& machine, const Operands& operands,
                                       const ProductShape& shape, const TileConfig& tile,
                                       std::int32_t programs);
