@@ -171,9 +171,9 @@ def _collect(
                 received[pipe] += data
                 continue
             waiting.discard(pipe)
-            rank, _ = children[pipe]
+            rank, pid = children[pipe]
             if not received[pipe]:
-                errors[rank] = ("the process ended without a result (killed, or it crashed)", 1)
+                errors[rank] = (f"the process ended without a result ({_how_it_ended(pid)})", 1)
             else:
                 kind, value, code, traces[rank] = pickle.loads(received[pipe])
                 if kind == "unanswered":
@@ -201,6 +201,18 @@ def _collect(
         cause = RankTraceback(traced) if traced else None
         raise kind_of_error("\n".join(lines), max(code for _, code in errors.values())) from cause
     return results
+
+
+def _how_it_ended(pid: int) -> str:
+    """Of a child whose pipe is closed, which it reaps: its signal by name, or its exit code."""
+    end = time.monotonic() + 5  # its pipe closes a moment before it can be reaped
+    while time.monotonic() < end:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return f"by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        time.sleep(0.01)
+    return "it closed what its result goes through"
 
 
 def _end(pid: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +17,8 @@ def expect(condition: bool, what: str) -> None:
 
 
 def on_ranks(work: Callable[[ranks.Place], Any]) -> list[Any]:
-    """Each rank's result; ends the script where one fails."""
+    """Each rank's result; ends the script where one fails. One that crashes prints where."""
+    faulthandler.enable()
     try:
         return ranks.run(int(sys.argv[1]), work, timeout=1800)
     except ranks.RankError as error:

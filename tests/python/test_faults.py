@@ -76,12 +76,12 @@ def test_a_rank_that_dies_in_a_call_is_named(run):
     # It dies while it interprets its tiles, when its chunks have left or not, as it happens.
     dies = "from syncopate.host import interpreter; interpreter.launch = lambda *_: os._exit(7)"
     outcome, said = misbehaving(run, dies)
-    assert said["rank 2"] == "the process ended without a result (killed, or it crashed)", outcome.out
+    assert said["rank 2"] == "the process ended without a result (exit code 7)", outcome.out
 
 
 def test_a_rank_that_dies_before_the_call_does_not_leave_the_others_waiting(run):
     outcome, said = misbehaving(run, "os.kill(os.getpid(), 9)", deadline=HUNG)
-    assert said["rank 2"] == "the process ended without a result (killed, or it crashed)", outcome.out
+    assert said["rank 2"] == "the process ended without a result (by SIGKILL)", outcome.out
     for rank in ("rank 0", "rank 1"):
         assert re.search(
             r"all_gather_matmul \[.*: given up, as the process of rank 2 has ended", said[rank]
