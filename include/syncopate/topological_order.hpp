@@ -9,10 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <queue>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace syncopate {
@@ -55,32 +52,25 @@ private:
 /// edges).
 [[nodiscard]] std::vector<std::int32_t> topological_order(const Followers& followers);
 
-/// The same, and of the nodes that may come next always the one of the smallest `key`, a std::uint64_t; of equal keys the
-/// smallest node. O(edges + nodes · log nodes).
-template <typename Key>
-[[nodiscard]] std::vector<std::int32_t> topological_order(const Followers& followers, const Key& key) {
-    using Keyed = std::pair<std::uint64_t, std::int32_t>;
-    std::vector<std::int32_t> missing = followers.num_before();
-    std::priority_queue<Keyed, std::vector<Keyed>, std::greater<>> ready;
-    for (std::size_t node = 0; node < missing.size(); ++node) {
-        const auto number = static_cast<std::int32_t>(node);
-        if (missing[node] == 0) ready.emplace(key(number), number);
-    }
-    std::vector<std::int32_t> order;
-    order.reserve(missing.size());
-    while (!ready.empty()) {
-        order.push_back(ready.top().second);
-        ready.pop();
-        for (const std::int32_t after : followers(order.back())) {
-            if (--missing[static_cast<std::size_t>(after)] == 0) ready.emplace(key(after), after);
-        }
-    }
-    return order;
-}
-
 /// The same, and of the nodes that may come next always the one that is first in `sequence`, which has each node once.
 /// O(edges + nodes).
 [[nodiscard]] std::vector<std::int32_t> topological_order_in(const Followers& followers,
                                                              std::span<const std::int32_t> sequence);
+
+/// Nodes in rising order of `key(node)`, a std::size_t, and of equal keys as they are numbered. O(nodes + largest key).
+template <typename Key>
+[[nodiscard]] std::vector<std::int32_t> in_order_of(std::size_t nodes, const Key& key) {
+    std::vector<std::size_t> next(1, 0);  // by key: where its next node goes
+    for (std::size_t node = 0; node < nodes; ++node) {
+        const std::size_t behind = key(static_cast<std::int32_t>(node)) + 1;
+        if (next.size() <= behind) next.resize(behind + 1, 0);
+        ++next[behind];
+    }
+    for (std::size_t of = 1; of < next.size(); ++of) next[of] += next[of - 1];
+    std::vector<std::int32_t> sequence(nodes);
+    for (std::size_t node = 0; node < nodes; ++node)
+        sequence[next[key(static_cast<std::int32_t>(node))]++] = static_cast<std::int32_t>(node);
+    return sequence;
+}
 
 }  // namespace syncopate

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <numeric>
 
 #include "syncopate/at.hpp"
 #include "syncopate/topological_order.hpp"
@@ -36,22 +35,14 @@ void add_ops_before(const Graph& graph, NodeId node, std::vector<NodeId>& ops) {
 }  // namespace
 
 std::vector<NodeId> in_lists(const Graph& graph) {
-    std::size_t longest = 0;
-    for (std::size_t rank = 0; rank + 1 < graph.first_op.size(); ++rank)
-        longest =
-            std::max(longest, static_cast<std::size_t>(graph.first_op[rank + 1] - graph.first_op[rank]));
     // Ops are numbered rank by rank: in that order each goes behind those of its own index.
-    std::vector<std::size_t> next(longest + 1, 0);
-    for (NodeId op = 0; op < graph.num_ops(); ++op) ++next[at(graph[op].index) + 1];
-    std::partial_sum(next.begin(), next.end(), next.begin());
-    std::vector<NodeId> sequence(at(graph.num_ops()));
-    for (NodeId op = 0; op < graph.num_ops(); ++op) sequence[next[at(graph[op].index)]++] = op;
-    return sequence;
+    return in_order_of(at(graph.num_ops()), [&](NodeId op) { return at(graph[op].index); });
 }
 
 OpsBefore::OpsBefore(const Graph& graph) : begin_{0} {
     const auto count = static_cast<std::size_t>(graph.num_ops());
     begin_.reserve(count + 1);
+    ops_.reserve(count);
     std::vector<NodeId> before;
     for (std::size_t op = 0; op < count; ++op) {
         before.clear();

@@ -62,11 +62,9 @@ Followers followers_of(const EventGraph& graph) {
 }
 
 std::vector<std::int32_t> program_order(const EventGraph& graph) {
-    return topological_order(followers_of(graph), [&](std::int32_t event) {
-        const OpRef first = graph.members(event).front();
-        return std::uint64_t{static_cast<std::uint32_t>(first.index)} << 32U |
-               static_cast<std::uint32_t>(first.rank);
-    });
+    // Events are numbered rank by rank: in that order each goes behind those of its own index.
+    const auto index_of = [&](std::int32_t event) { return at(graph.members(event).front().index); };
+    return topological_order_in(followers_of(graph), in_order_of(at(graph.num_events()), index_of));
 }
 
 }  // namespace syncopate::plan
