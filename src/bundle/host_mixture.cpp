@@ -14,6 +14,7 @@
 #include "syncopate/emit/layout.hpp"
 #include "syncopate/ops/mixture.hpp"
 #include "syncopate/plan/model/ragged.hpp"
+#include "syncopate/round_up.hpp"
 #include "syncopate/runtime/host/table_player.hpp"
 #include "syncopate/try.hpp"
 
@@ -22,8 +23,6 @@ namespace {
 
 namespace table = emit::table;
 using runtime::TableSlot;
-
-std::int64_t blocks(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
 
 constexpr std::string_view kKernels[] = {"moe_count", "moe_layout", "moe_dispatch",
                                          "moe_up",    "moe_down",   "moe_combine"};
@@ -41,7 +40,7 @@ void make_slots(std::int32_t* words, std::int64_t first, const Groups& groups, s
     const auto count = static_cast<std::int64_t>(groups.rows.size());
     const std::int32_t* const records = words + words[table::groups] + 4;
     const auto tiles_of = [&](std::int64_t group) {
-        return std::max<std::int64_t>(blocks(groups.rows[at(group)], tile) * columns, 1);
+        return std::max<std::int64_t>(ceil_div(groups.rows[at(group)], tile) * columns, 1);
     };
     std::vector<const std::int32_t*> by_group(at(count));
     for (std::int64_t record = 0; record < count; ++record) {
@@ -51,7 +50,7 @@ void make_slots(std::int32_t* words, std::int64_t first, const Groups& groups, s
     std::int32_t slot = 0;
     for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t group = (begins + i) % count;
-        const std::int64_t down = std::max<std::int64_t>(blocks(groups.rows[at(group)], tile), 1);
+        const std::int64_t down = std::max<std::int64_t>(ceil_div(groups.rows[at(group)], tile), 1);
         for (std::int64_t n = 0; n < tiles_of(group); ++n, ++slot) {
             std::int32_t* const made = words + table::first_slot + table::slot_words * slot;
             std::copy_n(by_group[at(group)], table::slot_words, made);
@@ -236,10 +235,10 @@ private:
         // The next rank's experts first: all ranks sending to one would leave the links to the others idle.
         make_slots(words_of("moe_dispatch"), 0, going, tile_.block_m, 1, (rank() + 1) % ranks_ * own_);
         const Laid own = laid_at(counts, rank());
-        make_slots(words_of("moe_up"), rank() * own_, own.runs, tile_.block_m, blocks(inner_, tile_.block_n),
-                   0);
+        make_slots(words_of("moe_up"), rank() * own_, own.runs, tile_.block_m,
+                   ceil_div(inner_, tile_.block_n), 0);
         make_slots(words_of("moe_down"), rank() * own_, own.runs, tile_.block_m,
-                   blocks(hidden_, tile_.block_n), 0);
+                   ceil_div(hidden_, tile_.block_n), 0);
         return Done{};
     }
 
@@ -311,7 +310,7 @@ private:
     /// The rows and columns of a slot's tile, of `columns` in all.
     template <typename Each>
     void each(const TableSlot& slot, std::int64_t columns, const Each& one) const {
-        const std::int64_t across = blocks(columns, tile_.block_n);
+        const std::int64_t across = ceil_div(columns, tile_.block_n);
         const std::int64_t first = slot.tile % across * tile_.block_n;
         for (std::int64_t row = slot.tile / across; row < slot.tile / across + slot.rows; ++row) {
             for (std::int64_t column = first; column < std::min<std::int64_t>(first + tile_.block_n, columns);

@@ -8,6 +8,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/ops/gluon_box.hpp"
 #include "syncopate/ops/statements.hpp"
+#include "syncopate/round_up.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::ops {
@@ -15,8 +16,6 @@ namespace {
 
 using kernel::Arguments;
 using kernel::TensorArgument;
-
-std::int64_t parts(std::int64_t extent, std::int64_t size) { return (extent + size - 1) / size; }
 
 /// One of an operator's products, and what its kernel is called with.
 class ProductStage {
@@ -57,12 +56,13 @@ private:
     [[nodiscard]] Arguments called_with() const {
         const std::int32_t narrow = tile_.block_n / 2;
         const bool mixed = form_.kernel == MatmulKernel::mixed;
-        const std::int64_t wide = mixed ? tile_.num_wide : parts(shape_.n, tile_.block_n);
+        const std::int64_t wide = mixed ? tile_.num_wide : ceil_div(shape_.n, tile_.block_n);
         const std::int64_t rest =
-            mixed ? parts(std::max<std::int64_t>(0, shape_.n - std::int64_t{tile_.num_wide} * tile_.block_n),
-                          narrow)
-                  : 0;
-        const std::int64_t tiles = parts(shape_.m, tile_.block_m) * (wide + rest);
+            mixed
+                ? ceil_div(std::max<std::int64_t>(0, shape_.n - std::int64_t{tile_.num_wide} * tile_.block_n),
+                           narrow)
+                : 0;
+        const std::int64_t tiles = ceil_div(shape_.m, tile_.block_m) * (wide + rest);
         Arguments made;
         made.scalars = {{"M", shape_.m},
                         {"N", shape_.n},
@@ -107,7 +107,8 @@ private:
         const bool by_row = problem_.scales == Scales::row;
         add("scale_a_ptr", x_scales_shape(problem_), plan::DType::fp32);
         add("scale_b_ptr",
-            by_row ? std::vector{shape_.n} : std::vector{parts(shape_.n, kScaled), parts(shape_.k, kScaled)},
+            by_row ? std::vector{shape_.n}
+                   : std::vector{ceil_div(shape_.n, kScaled), ceil_div(shape_.k, kScaled)},
             plan::DType::fp32);
     }
 

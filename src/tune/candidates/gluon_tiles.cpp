@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/round_up.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
 
 namespace syncopate::tune {
@@ -37,8 +38,6 @@ constexpr std::int64_t kVerdictBytes = 640;
 TileConfig shaped(std::int32_t m, std::int32_t n, std::int32_t k, std::int32_t stages) {
     return TileConfig{.block_m = m, .block_n = n, .block_k = k, .stages = stages};
 }
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 std::int64_t tiles_of(const ProductShape& shape, const TileConfig& tile) {
     return ceil_div(shape.m, tile.block_m) * ceil_div(shape.n, tile.block_n);

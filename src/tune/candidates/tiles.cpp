@@ -7,10 +7,9 @@
 #include <limits>
 #include <utility>
 
+#include "syncopate/round_up.hpp"
 namespace syncopate::tune {
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 double raw_tile_us(double tflops, double load_gbps, double overhead, std::int64_t rows, std::int64_t columns,
                    std::int64_t k, std::size_t bytes) {

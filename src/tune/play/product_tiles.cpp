@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "syncopate/fuse/model/backend.hpp"
+#include "syncopate/round_up.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 
 namespace syncopate::tune {
@@ -10,8 +11,6 @@ namespace {
 
 using plan::Backend;
 using Kind = OperatorRow::Kind;
-
-std::int64_t parts(std::int64_t extent, std::int64_t size) { return (extent + size - 1) / size; }
 
 }  // namespace
 
@@ -79,7 +78,7 @@ double ProductTiles::least_tile_us() const {
 StageTiles ProductTiles::stage(const kernel::Kernel& kernel) const {
     StageTiles made;
     double slower = gluon() ? 1 : occupancy(machine_, problem_.dtype, shape_, tile_, programs());
-    const auto rounds = static_cast<double>(parts(grid_.tiles(), at_once()));
+    const auto rounds = static_cast<double>(ceil_div(grid_.tiles(), at_once()));
     if (tile_.num_wide < 0) slower *= std::max(1.0, alone_us() / (rounds * one_tile_us(tile_.block_n)));
     slower *= static_cast<double>(grid_.tiles()) / static_cast<double>(played_grid_.tiles());
     const double wide = slower * one_tile_us(tile_.block_n);
@@ -117,10 +116,10 @@ TileConfig ProductTiles::coarse(const TileConfig& tile) const {
     constexpr std::int64_t kMostTiles = std::int64_t{1} << 14;
     TileConfig made = tile;
     const std::int64_t shard = shape_.m / problem_.ranks;
-    std::int64_t rows = parts(grid_.rows, kMostRows);
+    std::int64_t rows = ceil_div(grid_.rows, kMostRows);
     const bool whole = shard % tile.block_m == 0;
     while (whole && rows < shard / tile.block_m && shard % (tile.block_m * rows) != 0) ++rows;
-    const std::int64_t columns = parts(grid_.columns() * parts(grid_.rows, rows), kMostTiles);
+    const std::int64_t columns = ceil_div(grid_.columns() * ceil_div(grid_.rows, rows), kMostTiles);
     made.block_m = static_cast<std::int32_t>(tile.block_m * rows);
     made.block_n = static_cast<std::int32_t>(tile.block_n * columns);
     if (tile.num_wide >= 0) made.num_wide = static_cast<std::int32_t>(tile.num_wide / columns);
@@ -133,8 +132,8 @@ std::int64_t ProductTiles::runs() const {
     const std::int64_t chunks = by_columns ? std::max(1, strategy_.split.value_or(1)) : 1;
     // A run's columns are a tile's to the kernel: a number of 32 bits.
     constexpr std::int64_t kWidest = std::int64_t{1} << 30;
-    const std::int64_t pieces = parts(parts(played_grid_.columns(), chunks), at_once());
-    return chunks * std::max(pieces, parts(shape_.n, chunks * kWidest));
+    const std::int64_t pieces = ceil_div(ceil_div(played_grid_.columns(), chunks), at_once());
+    return chunks * std::max(pieces, ceil_div(shape_.n, chunks * kWidest));
 }
 
 double ProductTiles::long_call() const {

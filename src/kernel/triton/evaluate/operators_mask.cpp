@@ -6,12 +6,10 @@
 #include <cstdlib>
 
 #include "kernel/triton/evaluate/evaluate.hpp"
+#include "syncopate/round_up.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
-
-// b > 0
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b > 0 ? 1 : 0); }
 
 /// x OP y; nullopt where OP is no comparison.
 template <typename T>

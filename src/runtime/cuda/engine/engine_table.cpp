@@ -32,8 +32,6 @@ constexpr std::array kSummed{plan::DType::bf16, plan::DType::fp16, plan::DType::
 
 constexpr std::uint64_t kMostPieces = std::uint64_t{1} << 31;
 
-std::uint64_t parts_of(std::uint64_t value, std::uint64_t part) { return (value + part - 1) / part; }
-
 bool is_sum(const PreparedTransfer& transfer) { return transfer.sum() != nullptr; }
 
 /// Bytes of a row that one piece may have. All summands of a piece are in a warp's shared memory together.
@@ -52,9 +50,9 @@ std::uint64_t most_bytes(device::EngineMethod method, std::size_t num_sources) {
 void cut(EngineOp& op, std::uint64_t most) {
     constexpr std::uint64_t kLine = 128;  // bytes that memory moves at a time
     if (op.row_bytes > most) {
-        const std::uint64_t even = round_up(parts_of(op.row_bytes, parts_of(op.row_bytes, most)), kLine);
+        const std::uint64_t even = round_up(ceil_div(op.row_bytes, ceil_div(op.row_bytes, most)), kLine);
         op.part_bytes = static_cast<std::uint32_t>(std::min(most, even));
-        op.parts_per_row = static_cast<std::uint32_t>(parts_of(op.row_bytes, op.part_bytes));
+        op.parts_per_row = static_cast<std::uint32_t>(ceil_div(op.row_bytes, op.part_bytes));
         op.rows_per_piece = 1;
         return;
     }
@@ -225,7 +223,7 @@ private:
         }
         cut(op, most);
         const std::uint64_t pieces =
-            std::max<std::uint64_t>(1, parts_of(op.num_rows, op.rows_per_piece) * op.parts_per_row);
+            std::max<std::uint64_t>(1, ceil_div(op.num_rows, op.rows_per_piece) * op.parts_per_row);
         if (table_.num_pieces + pieces >= kMostPieces)
             return Error{"the transfers have more pieces than the chunk engine counts; use copy_engine"};
         op.num_pieces = static_cast<std::uint32_t>(pieces);
