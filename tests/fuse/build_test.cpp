@@ -11,7 +11,7 @@ Result<Graph> of(const Program& program) {
     return build({{{program.kernel, program.bindings}}, program.plan}, {.plan = program.plan}, *backends);
 }
 
-const std::vector<Edge>& needs_of(const Graph& graph, std::int32_t rank, std::int64_t tile) {
+const Edges& needs_of(const Graph& graph, std::int32_t rank, std::int64_t tile) {
     return graph.in[graph.tiles(0, rank, tile)];
 }
 

@@ -171,7 +171,7 @@ plan::Plan two_pulls(std::int64_t columns) {
     plan.tensors = {{"C", {4, columns}, plan::DType::bf16}};
     plan.ranks.resize(3);
     for (const std::int32_t peer : {2, 1}) {
-        plan::Op pull{.kind = plan::OpKind::pull, .peer = peer, .reduce = plan::Reduce::sum};
+        plan::Op pull{.kind = plan::OpKind::pull, .reduce = plan::Reduce::sum, .peer = peer};
         pull.src = pull.dst = {0, {{0, 4}, {0, columns}}};
         plan.ranks[0].push_back(pull);
     }

@@ -127,9 +127,9 @@ TEST_F(MadeOf, TellsProgramsApartByEachThingThatPassesLookAt) {
         {"op after", op([](auto& o) { o.after.push_back({1, 0}); })},
         {"op reduce", op([](auto& o) { o.reduce = plan::Reduce::max; })},
         {"op backend", op([](auto& o) { o.backend = plan::Backend::copy_engine; })},
-        {"op channel", op([](auto& o) { o.channel = "c"; })},
+        {"op channel", op([](auto& o) { o.channel = std::string("c"); })},
         {"op collective", op([](auto& o) { o.collective = plan::CollectiveKind::broadcast; })},
-        {"op ranks", op([](auto& o) { o.ranks.push_back(3); })},
+        {"op ranks", op([](auto& o) { o.ranks = std::vector{3}; })},
         {"an op of another rank", plan([](auto& p) {
              p.ranks[3].push_back(p.ranks[2].back());
              p.ranks[2].pop_back();

@@ -88,7 +88,7 @@ TEST(Part, OfAPlanWithCollectivesOfALibraryIsTheWhole) {
         op.kind = plan::OpKind::collective;
         op.collective = plan::CollectiveKind::all_gather;
         op.backend = plan::Backend::nccl;
-        op.ranks = {2, 3};
+        op.ranks = std::vector{2, 3};
         op.src = {z, {{4 * (rank - 2), 4 * (rank - 1)}, {0, 8}}};
         op.dst = {z, plan.tensors.back().whole()};
         plan.initial.push_back({rank, op.src});

@@ -51,7 +51,7 @@ std::vector<Event> events_of(const Plan& plan) {
         for (std::int32_t i = 0; i < static_cast<std::int32_t>(list.size()); ++i) {
             const Op& op = list[static_cast<std::size_t>(i)];
             if (op.kind == OpKind::collective) {
-                calls[{op.collective, op.ranks}][rank].push_back({rank, i});
+                calls[{op.collective, *op.ranks}][rank].push_back({rank, i});
             } else {
                 events.push_back({{rank, i}});
             }

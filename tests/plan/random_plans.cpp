@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -143,7 +144,9 @@ Plan of_collective(CollectiveKind kind, std::int32_t ranks, bool in_place, bool 
         Op op;
         op.kind = OpKind::collective;
         op.collective = kind;
-        for (std::int32_t member = 0; member < ranks; ++member) op.ranks.push_back(member);
+        std::vector<std::int32_t> members(static_cast<std::size_t>(ranks));
+        std::iota(members.begin(), members.end(), 0);
+        op.ranks = std::move(members);
         op.src = src;
         op.dst = dst;
         Holding given{rank, src};
@@ -501,7 +504,8 @@ bool RandomPlans::mutate(Plan& plan) {
                 waits[static_cast<std::size_t>(below(static_cast<std::int64_t>(waits.size())))];
             auto& after = op_at(from).after;
             const OpRef to = after[n];
-            after.erase(after.begin() + static_cast<std::ptrdiff_t>(n));
+            const auto dropped = after.begin() + static_cast<std::ptrdiff_t>(n);
+            after.erase(dropped, dropped + 1);
             if (chance(70)) {
                 story_ += ", drop a wait";
             } else {
@@ -548,7 +552,8 @@ bool RandomPlans::mutate(Plan& plan) {
             const OpRef last{ref.rank, static_cast<std::int32_t>(list.size()) - 1};
             list.pop_back();
             for (auto& ops_of_rank : plan.ranks) {
-                for (Op& other : ops_of_rank) std::erase(other.after, last);
+                for (Op& other : ops_of_rank)
+                    erase_if(other.after, [&](OpRef before) { return before == last; });
             }
             story_ += ", leave out an op";
             return true;

@@ -135,7 +135,7 @@ private:
                 const Op& op = ops[i];
                 const OpRef ref{rank, static_cast<std::int32_t>(i)};
                 if (op.kind == OpKind::collective) {
-                    calls[{op.collective, op.ranks, count[{op.collective, op.ranks}]++}].push_back(ref);
+                    calls[{op.collective, *op.ranks, count[{op.collective, *op.ranks}]++}].push_back(ref);
                     continue;
                 }
                 task_of[ref] = tasks_.size();

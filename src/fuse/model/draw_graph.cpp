@@ -44,8 +44,8 @@ public:
         : program_(program), decisions_(decisions), graph_(decisions.graph), plan_(decisions.lowered.plan) {}
 
     /// What must be complete before the node, guards included.
-    [[nodiscard]] std::vector<Edge> before(NodeId id) const {
-        std::vector<Edge> edges = graph_.in[at(id)];
+    [[nodiscard]] Edges before(NodeId id) const {
+        Edges edges = graph_.in[at(id)];
         const Node& node = graph_[id];
         const auto rank = static_cast<std::size_t>(node.rank);
         if (node.kind == Kind::start)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/cost.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/try.hpp"
@@ -11,17 +12,26 @@ namespace syncopate::fuse {
 namespace {
 
 Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placement& placement) {
+    // Found in the order of lists: in that of `sorted` each op is somewhere else in memory.
+    Arrivals takes;
+    takes.reserve(placement.lanes.size());
+    for (const std::vector<plan::Op>& list : lowered.plan.ranks) {
+        for (const plan::Op& op : list) takes.push_back(lowered.plan.bytes(op.dst));
+    }
+    for (const auto& [ref, side] : lowered.channel) {
+        if (!side.sends) takes[at(graph.op(ref))] = 0;  // it is there
+    }
+    std::vector<bool> is_direct(takes.size(), false);  // a sum whose pulls are all that it moves
+    for (const auto& [ref, pulls] : lowered.direct) {
+        is_direct[at(graph.op(ref))] = true;
+        takes[at(graph.op(ref))] = 0;
+    }
     Arrivals arrivals(placement.lanes.size(), 0);
     for (const NodeId op : graph.sorted) {
-        const bool sum = graph[op].kind == Node::Kind::sum;
-        const bool direct = sum && lowered.direct.contains(graph.ref(op));  // its pulls are all that it moves
-        const NodeId previous = direct ? kNoNode : placement.started_before[op];
+        const NodeId previous = is_direct[at(op)] ? kNoNode : placement.started_before[op];
         std::int64_t start = previous == kNoNode ? 0 : arrivals[previous];
         for (const NodeId other : placement.before[op]) start = std::max(start, arrivals[other]);
-        const bool receives =
-            graph.round(op) >= 0 && !lowered.channel.at(graph.ref(op)).sends;  // it is there
-        arrivals[op] =
-            start + (direct || receives ? 0 : lowered.plan.bytes(lowered.plan.op(graph.ref(op)).dst));
+        arrivals[op] = start + takes[at(op)];
     }
     return arrivals;
 }

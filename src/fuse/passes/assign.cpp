@@ -198,7 +198,7 @@ private:
     LocalCopies locals_;
     CollectiveBackends collectives_;
     /// By rank: those that the last op of its list follows.
-    std::vector<std::vector<plan::OpRef>> last_sums_;
+    std::vector<plan::OpRefs> last_sums_;
 };
 
 /// Why the kernels of a program cannot carry out an op of its lowered plan as they store or load, nor its

@@ -50,7 +50,7 @@ void add_ops(const Lowered& lowered, const Backends& backends, Graph& graph) {
     }
     graph.in.resize(graph.nodes.size());
     for (NodeId op = 0; op < graph.num_ops(); ++op) {
-        std::vector<Edge>& in = graph.in[op];
+        Edges& in = graph.in[op];
         for (const plan::OpRef& before : plan.op(graph.ref(op)).after) in.push_back({0, graph.op(before)});
         std::ranges::sort(in);
         const auto rest = std::ranges::unique(in);
@@ -119,16 +119,16 @@ Status wait_together(const StagedProgram& program, Graph& graph) {
             if (makers[rank])
                 return Error{"tiles of " + program.stages[stage].kernel.name +
                              " cannot all wait for what arrives: some of them make what is sent"};
-            const std::span<std::vector<Edge>> classes = std::span(graph.in).subspan(
+            const std::span<Edges> classes = std::span(graph.in).subspan(
                 static_cast<std::size_t>(nodes.first[rank]), static_cast<std::size_t>(nodes.num_classes));
             std::map<NodeId, std::int64_t> earliest;  // iterations
-            for (const std::vector<Edge>& of_class : classes) {
+            for (const Edges& of_class : classes) {
                 for (const Edge& edge : of_class) {
                     const auto [at, added] = earliest.try_emplace(edge.from, edge.iteration);
                     at->second = std::min(at->second, edge.iteration);
                 }
             }
-            std::vector<Edge> needs;
+            Edges needs;
             for (const auto& [from, iteration] : earliest)
                 needs.push_back({nodes.ranged ? 0 : iteration, from});
             std::ranges::sort(needs);

@@ -140,7 +140,7 @@ private:
         const auto node = static_cast<NodeId>(graph_.nodes.size());
         graph_.nodes.push_back({Node::Kind::chunk, rank, static_cast<std::int32_t>(stage),
                                 static_cast<std::int32_t>(made.size())});
-        std::vector<Edge>& from = graph_.in.emplace_back();
+        Edges& from = graph_.in.emplace_back();
         for (const std::int64_t tile : tiles) from.push_back({0, graph_.tiles(stage, rank, tile)});
         std::ranges::sort(from);
         const auto repeated = std::ranges::unique(from);

@@ -110,9 +110,12 @@ private:
 
     /// A rank that makes some of the tensor must say that it makes all that its tiles write.
     [[nodiscard]] Status check_written(std::int32_t tensor, const std::string& param) const {
+        const std::vector<Region>* right = nullptr;  // what a rank makes that is all its tiles write
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
             const auto made = produced_.find({rank, tensor});
             if (made == produced_.end()) continue;
+            if (graph_.stages[stage_].runs.empty() && right != nullptr && *right == made->second) continue;
+            right = &made->second;
             for (const kernel::Tile& tile : program_.kernel.tiles) {
                 if (!graph_.runs(stage_, rank, tile.id)) continue;
                 for (const Region& box : kernel::boxes_written(tile, param)) {
@@ -199,14 +202,15 @@ private:
         if (!params_.contains(chunk.tensor) || is_empty(chunk.region)) return Done{};
         const auto produced = produced_.find({rank, chunk.tensor});
         if (produced == produced_.end()) return Done{};
-        std::vector<Region> parts;  // of the chunk, that are made there
-        for (const Region& region : produced->second) {
-            if (auto part = intersect(region, chunk.region)) parts.push_back(std::move(*part));
-        }
-        if (parts.empty()) return Done{};
+        const auto is_made = [&](const Region& region) { return overlaps(region, chunk.region); };
+        if (std::ranges::none_of(produced->second, is_made)) return Done{};
         if (few_ && !scope_.contains(rank)) {
             graph_.elsewhere.push_back({op, static_cast<std::int32_t>(stage_), rank});
             return Done{};
+        }
+        std::vector<Region> parts;  // of the chunk, that are made there
+        for (const Region& region : produced->second) {
+            if (auto part = intersect(region, chunk.region)) parts.push_back(std::move(*part));
         }
         OfChunk& makers = makers_of(rank, chunk);
         for (const Region& hole : makers.missing) {
@@ -225,7 +229,7 @@ private:
             node = static_cast<NodeId>(graph_.nodes.size());
             graph_.nodes.push_back({Node::Kind::chunk, rank, stage, static_cast<std::int32_t>(made.size())});
             made.push_back({node, stage, chunk, makers.tiles});
-            std::vector<Edge>& from = graph_.in.emplace_back();
+            Edges& from = graph_.in.emplace_back();
             from.reserve(makers.classes.size());
             for (const std::int32_t c : makers.classes)
                 from.push_back({0, graph_.stages[stage_].first[at(rank)] + c});

@@ -359,7 +359,7 @@ private:
     }
 
     void need(NodeId tiles, NodeId op, std::int64_t iteration) {
-        std::vector<Edge>& needs = graph_.in[tiles];
+        Edges& needs = graph_.in[tiles];
         if (graph_.carrier(op) != Carrier::tile_loads) {
             needs.push_back({iteration, op});
             return;
@@ -373,7 +373,7 @@ private:
     }
 
     /// One edge for each op, from the earliest iteration that needs it.
-    static void keep_earliest(std::vector<Edge>& needs) {
+    static void keep_earliest(Edges& needs) {
         std::ranges::sort(needs, {}, [](const Edge& edge) { return std::pair(edge.from, edge.iteration); });
         const auto rest = std::ranges::unique(needs, {}, &Edge::from);
         needs.erase(rest.begin(), rest.end());

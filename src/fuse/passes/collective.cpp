@@ -163,7 +163,7 @@ plan::Plan with_participants(const plan::Plan& plan) {
                (op.source_rank(ref.rank) == rank || op.destination_rank(ref.rank) == rank);
     };
     for (const auto& [ref, collective] : collectives) {
-        std::vector<OpRef>& after = result.ranks[at(ref.rank)][at(ref.index)].after;
+        plan::OpRefs& after = result.ranks[at(ref.rank)][at(ref.index)].after;
         for (const Collective::Member& member : collective.members) {
             for (const OpRef theirs : plan.op(member.op).after) {
                 if (collective.kind == CollectiveKind::broadcast || touches(theirs, ref.rank))

@@ -336,7 +336,7 @@ private:
         op.reduce = plan::Reduce::none;
         op.dst = staged(group, group.chunk.region, slot, slot + 1);
         // It no longer touches what a writer writes, unless it reads that.
-        std::erase_if(op.after, [&](OpRef before) {
+        erase_if(op.after, [&](OpRef before) {
             return std::binary_search(group.writers.begin(), group.writers.end(), before) &&
                    (op.source_rank(ref.rank) != group.rank || op.src.tensor != group.chunk.tensor);
         });
@@ -346,7 +346,7 @@ private:
     void redirect() {
         for (std::size_t rank = 0; rank < group_of_.size(); ++rank) {
             for (std::size_t index = 0; index < group_of_[rank].size(); ++index) {
-                std::vector<OpRef>& after = result_.plan.ranks[rank][index].after;
+                plan::OpRefs& after = result_.plan.ranks[rank][index].after;
                 if (std::ranges::none_of(after, [&](OpRef ref) { return group_of(ref) >= 0; }) &&
                     std::ranges::adjacent_find(after, std::greater_equal<>()) == after.end())
                     continue;  // most are, and are as they should be

@@ -121,14 +121,14 @@ std::string words_of(const std::vector<plan::Op>& list) {
         words.add(op.reduce);
         words.add(op.backend);
         words.add(op.collective);
-        words.add(std::string_view(op.channel));
+        words.add(std::string_view(*op.channel));
         words.add(op.after.size());
         for (const plan::OpRef before : op.after) {
             words.add(before.rank);
             words.add(before.index);
         }
-        words.add(op.ranks.size());
-        for (const std::int32_t rank : op.ranks) words.add(rank);
+        words.add(op.ranks->size());
+        for (const std::int32_t rank : *op.ranks) words.add(rank);
     }
     return words.text();
 }

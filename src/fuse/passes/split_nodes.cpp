@@ -61,7 +61,7 @@ private:
     using InNodes = std::vector<std::pair<std::int32_t, OpRef>>;
 
     [[nodiscard]] std::int32_t node_of(std::int32_t rank) const { return plan_.mesh.node_of(rank); }
-    [[nodiscard]] const std::vector<OpRef>& given_after(OpRef ref) const { return after_[at(number(ref))]; }
+    [[nodiscard]] const plan::OpRefs& given_after(OpRef ref) const { return after_[at(number(ref))]; }
     [[nodiscard]] plan::Op& op_of(OpRef ref) { return plan_.ranks[at(ref.rank)][at(ref.index)]; }
     [[nodiscard]] std::int32_t number(OpRef ref) const { return first_[at(ref.rank)] + ref.index; }
     [[nodiscard]] const Sides* sides_of(OpRef ref) const {
@@ -71,12 +71,16 @@ private:
 
     /// All ops, and of those between nodes the place of each side in its rank's list: one keeps the op's own.
     void collect() {
+        std::size_t ops = 0;
+        for (const std::vector<plan::Op>& list : plan_.ranks) ops += list.size();
+        refs_.reserve(ops);
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
             const std::ptrdiff_t count = std::ssize(list_of(rank));
             first_.push_back(static_cast<std::int32_t>(refs_.size()));
             next_.push_back(count);
             for (std::int32_t index = 0; index < count; ++index) refs_.push_back({rank, index});
         }
+        pair_of_.reserve(refs_.size());
         for (const OpRef ref : refs_) {
             const plan::Op& op = op_of(ref);
             pair_of_.push_back(-1);
@@ -167,7 +171,7 @@ private:
 
     /// Whether the op, which is no side, is after one op of its node at most, and through that after none of another: most are.
     [[nodiscard]] bool stays(OpRef ref) const {
-        const std::vector<OpRef>& after = given_after(ref);
+        const plan::OpRefs& after = given_after(ref);
         if (after.empty()) return true;
         const OpRef before = after.front();
         return after.size() == 1 && sides_of(before) == nullptr &&
@@ -183,7 +187,7 @@ private:
             return;
         }
         const OpRef first = sides != nullptr ? sides->send : ref;
-        std::vector<OpRef> after, received;
+        plan::OpRefs after, received;
         InNodes& last = last_[at(number(ref))];
         if (sides != nullptr) received.push_back(sides->send);
         for (const auto& [node, op] : last_before(ref)) {
@@ -233,7 +237,7 @@ private:
     Lowered& lowered_;
     plan::Plan& plan_;
     std::vector<OpRef> refs_;                       ///< all ops of the given plan
-    std::vector<std::vector<OpRef>> after_;         ///< by op: what the given plan has it come after
+    std::vector<plan::OpRefs> after_;               ///< by op: what the given plan has it come after
     std::vector<std::vector<std::uint32_t>> seen_;  ///< by rank and index: the last search that met it
     std::uint32_t search_ = 0;
     InNodes met_;                       ///< in that search

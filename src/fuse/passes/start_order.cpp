@@ -58,7 +58,7 @@ bool tiles_order_ops(const Graph& graph) {
     return std::ranges::any_of(graph.stages, [&](const Graph::StageNodes& stage) {
         return std::ranges::any_of(stage.first, [&](NodeId first) {
             return std::any_of(graph.in.begin() + first, graph.in.begin() + first + stage.num_classes,
-                               [](const std::vector<Edge>& edges) { return !edges.empty(); });
+                               [](const Edges& edges) { return !edges.empty(); });
         });
     });
 }

@@ -19,7 +19,7 @@ struct Step {
     std::vector<NodeId> ops;
 };
 
-std::vector<Step> steps_of(Precedence& precedence, const std::vector<Edge>& needs, bool phases) {
+std::vector<Step> steps_of(Precedence& precedence, const Edges& needs, bool phases) {
     std::vector<Step> steps;
     std::vector<NodeId> so_far;
     for (std::size_t at = 0; at < needs.size();) {
@@ -333,7 +333,7 @@ bool some_in_loop(Waits waits, const std::vector<std::int64_t>& tiles) {
 bool needs_in_loop(const Graph& graph, std::size_t stage, std::size_t rank) {
     const Graph::StageNodes& nodes = graph.stages[stage];
     const auto needs = std::span(graph.in).subspan(at(nodes.first[rank]), at(nodes.num_classes));
-    return nodes.ranged || std::ranges::any_of(needs, [](const std::vector<Edge>& of_class) {
+    return nodes.ranged || std::ranges::any_of(needs, [](const Edges& of_class) {
                return !of_class.empty() && of_class.back().iteration > 0;  // they are sorted
            });
 }

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <tuple>
 #include <unordered_set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -40,11 +41,17 @@ std::string to_string(const Plan& plan, const Chunk& chunk) {
 
 std::vector<std::size_t> key_axes(const Plan& plan) {
     std::vector<std::vector<std::unordered_set<std::int64_t>>> begins;  // by tensor, by axis
-    for (const Tensor& tensor : plan.tensors) begins.emplace_back(tensor.shape.size());
+    std::vector<std::vector<std::int64_t>> last;                        // likewise: what was added last
+    for (const Tensor& tensor : plan.tensors) {
+        begins.emplace_back(tensor.shape.size());
+        last.emplace_back(tensor.shape.size(), -1);
+    }
     const auto add = [&](const Chunk& chunk) {
         auto& by_axis = begins[at(chunk.tensor)];
-        for (std::size_t axis = 0; axis < by_axis.size(); ++axis)
-            by_axis[axis].insert(chunk.region[axis].begin);
+        for (std::size_t axis = 0; axis < by_axis.size(); ++axis) {
+            const std::int64_t begin = chunk.region[axis].begin;
+            if (std::exchange(last[at(chunk.tensor)][axis], begin) != begin) by_axis[axis].insert(begin);
+        }
     };
     for (const std::vector<Op>& ops : plan.ranks) {
         for (const Op& op : ops) {

@@ -95,10 +95,10 @@ private:
     }
 
     void judge_participants(const Op& op) {
-        if (std::find(op.ranks.begin(), op.ranks.end(), rank_) == op.ranks.end()) {
+        if (std::ranges::find(*op.ranks, rank_) == op.ranks->end()) {
             add("a collective on rank {} whose ranks do not include it", rank_);
         }
-        judge_rank_list("ranks", op.ranks);
+        judge_rank_list("ranks", *op.ranks);
     }
 
     void judge_rank_list(std::string_view what, const std::vector<std::int32_t>& ranks) {

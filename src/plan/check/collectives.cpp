@@ -14,7 +14,7 @@ namespace syncopate::plan {
 namespace {
 
 bool well_formed(const Plan& plan, std::int32_t owner, const Op& op) {
-    std::vector<std::int32_t> ranks = op.ranks;
+    std::vector<std::int32_t> ranks = *op.ranks;
     std::sort(ranks.begin(), ranks.end());
     return std::binary_search(ranks.begin(), ranks.end(), owner) && ranks.front() >= 0 &&
            ranks.back() < plan.num_ranks() && std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
@@ -238,7 +238,7 @@ CollectiveMatch match_collectives(const Plan& plan) {
         const std::vector<Op>& ops = plan.ranks[at(rank)];
         for (std::size_t i = 0; i < ops.size(); ++i) {
             if (ops[i].kind == OpKind::collective && well_formed(plan, rank, ops[i])) {
-                calls[{ops[i].collective, ops[i].ranks}][rank].push_back(static_cast<std::int32_t>(i));
+                calls[{ops[i].collective, *ops[i].ranks}][rank].push_back(static_cast<std::int32_t>(i));
             }
         }
     }

@@ -41,8 +41,8 @@ std::string layout(const Row& header, const std::vector<Row>& rows) {
     return text;
 }
 
-template <typename T>
-std::string joined(const std::vector<T>& items, std::size_t limit, std::string (*name)(const T&)) {
+template <typename List, typename T>
+std::string joined(const List& items, std::size_t limit, std::string (*name)(const T&)) {
     std::string text;
     for (std::size_t i = 0; i < std::min(limit, items.size()); ++i)
         text += (i == 0 ? "" : " ") + name(items[i]);
@@ -157,14 +157,14 @@ private:
         const bool has_peer = op.kind == OpKind::push || op.kind == OpKind::pull;
         return {std::to_string(index),
                 std::string(collective ? name_of(op.collective) : name_of(op.kind)),
-                has_peer ? std::to_string(op.peer) : (collective ? joined(op.ranks, 8, rank_name) : ""),
+                has_peer ? std::to_string(op.peer) : (collective ? joined(*op.ranks, 8, rank_name) : ""),
                 chunk_text(op.src),
                 op.src == op.dst ? "same" : chunk_text(op.dst),
                 bytes_text(op.src),
                 op.reduce == Reduce::none ? "" : std::string(name_of(op.reduce)),
                 joined(op.after, 4, op_name),
                 std::string(name_of(op.backend)),
-                op.channel};
+                *op.channel};
     }
 
     const Plan& plan_;

@@ -302,12 +302,14 @@ private:
         if (has_peer && !rank(peer, {&path, "peer"}, op.peer)) return false;
         if (collective) {
             const JsonPath ranks_path{&path, "ranks"};
+            std::vector<std::int32_t> ranks;
             if (!enumerator<CollectiveKind, kNumCollectiveKinds>(kind, {&path, "kind"}, "kind",
                                                                  op.collective) ||
                 !list(ranks_at, ranks_path, "a list of ranks", kMaxRanks) ||
-                !rank_list(ranks_at, ranks_path, op.ranks)) {
+                !rank_list(ranks_at, ranks_path, ranks)) {
                 return false;
             }
+            op.ranks = std::move(ranks);
         }
         std::string_view channel_name;
         if (!chunk_object(src, {&path, "src"}, op.src) || !chunk_object(dst, {&path, "dst"}, op.dst) ||
@@ -319,7 +321,7 @@ private:
             (has(channel) && !string(channel, {&path, "channel"}, channel_name))) {
             return false;
         }
-        op.channel = channel_name;
+        op.channel = std::string(channel_name);
         return true;
     }
 
@@ -332,7 +334,7 @@ private:
         return fail(value, {&path, key}, fmt::format("does not belong to a {} op", name_of(kind)));
     }
 
-    bool after(Index node, const JsonPath& path, std::vector<OpRef>& after) {
+    bool after(Index node, const JsonPath& path, OpRefs& after) {
         if (!is(node, path, Type::array, "a list of [rank, op] pairs")) return false;
         after.reserve(document_.size(node));
         return each(node, path, [&](Index entry, const JsonPath& entry_path) {

@@ -117,7 +117,7 @@ private:
         put("{{\"op\": \"{}\"", name_of(op.kind));
         if (op.kind == OpKind::collective) {
             put(", \"kind\": \"{}\"", name_of(op.collective));
-            rank_list(", \"ranks\": [", op.ranks);
+            rank_list(", \"ranks\": [", *op.ranks);
         } else if (op.kind != OpKind::local) {
             put(", \"peer\": {}", op.peer);
         }
@@ -132,7 +132,7 @@ private:
             out_ += ']';
         }
         if (op.reduce != Reduce::none) put(", \"reduce\": \"{}\"", name_of(op.reduce));
-        if (!op.channel.empty()) put(", \"channel\": {}", json_quoted(op.channel));
+        if (!op.channel->empty()) put(", \"channel\": {}", json_quoted(*op.channel));
         if (op.backend != Backend::automatic) put(", \"backend\": \"{}\"", name_of(op.backend));
         out_ += '}';
     }

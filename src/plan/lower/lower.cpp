@@ -168,7 +168,7 @@ private:
             const Origin origin = at(origins_, ref);
             if (origin.collective == kNone) continue;
             Op& op = plan.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-            const Refs before = op.after;
+            const OpRefs before = op.after;
             for (const std::int32_t rank : {op.source_rank(ref.rank), op.destination_rank(ref.rank)}) {
                 const bool covered = std::any_of(before.begin(), before.end(), [&](OpRef earlier) {
                     const Op& other = plan.op(earlier);

@@ -27,7 +27,7 @@ private:
 [[nodiscard]] inline std::size_t entries_of(const Plan& plan) {
     std::size_t entries = plan.initial.size() + plan.produced.size() + plan.final.size();
     for (const std::vector<Op>& list : plan.ranks) {
-        for (const Op& op : list) entries += 1 + op.after.size() + op.ranks.size();
+        for (const Op& op : list) entries += 1 + op.after.size() + op.ranks->size();
     }
     return entries;
 }

@@ -73,7 +73,7 @@ public:
 
     void run(OpRef ref) {
         Op& op = plan_.ranks[at(ref.rank)][at(ref.index)];
-        std::vector<OpRef> after = std::move(op.after);
+        std::vector<OpRef> after(op.after.begin(), op.after.end());
         const std::int32_t source = op.source_rank(ref.rank);
         const std::int32_t destination = op.destination_rank(ref.rank);
         add_writers(source, op.src, after);
@@ -134,7 +134,7 @@ private:
         if (after.size() < 2) return after;
         std::vector<OpRef> implied;
         for (const OpRef ref : after) {
-            const std::vector<OpRef>& own = plan_.op(ref).after;
+            const OpRefs& own = plan_.op(ref).after;
             implied.insert(implied.end(), own.begin(), own.end());
         }
         sort_unique(implied);

@@ -342,7 +342,7 @@ private:
 
     /// The participant's last op is after another one too.
     void wait(std::int32_t participant, OpRef other) {
-        std::vector<OpRef>& after = plan_.ranks[at(rank(participant))].back().after;
+        OpRefs& after = plan_.ranks[at(rank(participant))].back().after;
         if (std::find(after.begin(), after.end(), other) == after.end()) after.push_back(other);
     }
 

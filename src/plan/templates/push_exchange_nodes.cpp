@@ -116,7 +116,7 @@ private:
             for (const auto& [src, dst] : paired(blocks(relay_, there + begin, there + end),
                                                  blocks(1, here + begin, here + end), whole, slice)) {
                 const OpRef ref = add(rank, OpKind::push, receiver, src, dst);
-                std::vector<OpRef>& after = plan_.ranks[at(rank)][at(ref.index)].after;
+                OpRefs& after = plan_.ranks[at(rank)][at(ref.index)].after;
                 for (std::int32_t place = begin; place < end; ++place)
                     after.push_back(held_[at(rank)][at(there + place)]);
             }

@@ -19,9 +19,11 @@ public:
         plan_.mesh = mesh;
         plan_.tensors = {tensor};
         plan_.ranks.resize(chunks_.size());
-        for (auto& at : summed_) {
-            for (const std::vector<Region>& of_shard : chunks_) at.emplace_back(of_shard.size());
+        for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+            for (std::int32_t shard = rank % places_; shard < ranks_; shard += places_)
+                summed_[index(rank)].emplace_back(chunks_[index(shard)].size());
         }
+        reserve();
     }
 
     Plan run() {
@@ -51,9 +53,29 @@ private:
         return rank / places_ * places_ + (rank + offset) % places_;
     }
 
+    /// Room for all that each rank pushes: of many ranks that is a million ops.
+    void reserve() {
+        std::vector<std::size_t> of_place(index(places_), 0);  // chunks of the shards of ranks there
+        std::size_t all = 0;
+        for (std::int32_t shard = 0; shard < ranks_; ++shard) {
+            of_place[index(shard % places_)] += chunks_[index(shard)].size();
+            all += chunks_[index(shard)].size();
+        }
+        for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+            const std::size_t own = chunks_[index(rank)].size();
+            const std::size_t handed =
+                own * index(nodes_ - 1) + of_place[index(rank % places_)] * index(places_ - 1);
+            plan_.ranks[index(rank)].reserve(all - own + (options_.all ? handed : 0));
+        }
+    }
+
+    /// What is added to what `rank` makes of a shard, whose rank has its place in another node or in its own.
+    [[nodiscard]] std::vector<OpRefs>& summed(std::int32_t rank, std::int32_t shard) {
+        return summed_[index(rank)][index(shard / places_)];
+    }
+
     /// A push of a chunk to where it lies at `peer`, too.
-    OpRef push(std::int32_t rank, std::int32_t peer, const Region& chunk, Reduce reduce,
-               std::vector<OpRef> after) {
+    OpRef push(std::int32_t rank, std::int32_t peer, const Region& chunk, Reduce reduce, OpRefs after) {
         std::vector<Op>& list = plan_.ranks[index(rank)];
         Op& op = list.emplace_back();
         op.kind = OpKind::push;
@@ -68,29 +90,29 @@ private:
     void collect(std::int32_t rank, std::int32_t turn) {
         for (std::int32_t offset = 1; offset < places_; ++offset) {
             const std::int32_t via = beside(rank, offset);
-            const std::size_t shard = index(across(via, turn));
-            for (std::size_t chunk = 0; chunk < chunks_[shard].size(); ++chunk)
-                summed_[index(via)][shard][chunk].push_back(
-                    push(rank, via, chunks_[shard][chunk], options_.reduce, {}));
+            const std::int32_t shard = across(via, turn);
+            const std::vector<Region>& chunks = chunks_[index(shard)];
+            for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk)
+                summed(via, shard)[chunk].push_back(push(rank, via, chunks[chunk], options_.reduce, {}));
         }
     }
 
     void cross(std::int32_t rank, std::int32_t turn) {
         const std::int32_t owner = across(rank, turn);
-        const std::size_t shard = index(owner);
-        for (std::size_t chunk = 0; chunk < chunks_[shard].size(); ++chunk)
-            summed_[shard][shard][chunk].push_back(push(rank, owner, chunks_[shard][chunk], options_.reduce,
-                                                        summed_[index(rank)][shard][chunk]));
+        const std::vector<Region>& chunks = chunks_[index(owner)];
+        for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk)
+            summed(owner, owner)[chunk].push_back(
+                push(rank, owner, chunks[chunk], options_.reduce, summed(rank, owner)[chunk]));
     }
 
     /// What a rank has summed of its own shard: to other nodes once, and inside each.
     void hand_out(std::int32_t rank) {
         for (std::size_t chunk = 0; chunk < chunks_[index(rank)].size(); ++chunk) {
             const Region& region = chunks_[index(rank)][chunk];
-            const std::vector<OpRef>& sum = summed_[index(rank)][index(rank)][chunk];
+            const OpRefs& sum = summed(rank, rank)[chunk];
             for (std::int32_t turn = 1; turn <= nodes_; ++turn) {
                 const std::int32_t at = across(rank, turn % nodes_);
-                std::vector<OpRef> there = sum;
+                OpRefs there = sum;
                 if (turn < nodes_) there = {push(rank, at, region, Reduce::none, sum)};
                 for (std::int32_t offset = 1; offset < places_; ++offset)
                     push(at, beside(at, offset), region, Reduce::none, there);
@@ -104,8 +126,7 @@ private:
     std::int32_t places_;                      ///< ranks of a node
     std::vector<std::vector<Region>> chunks_;  ///< by shard
     Plan plan_;
-    /// By rank, shard and chunk: what is added to what that rank makes of it.
-    std::vector<std::vector<std::vector<std::vector<OpRef>>>> summed_;
+    std::vector<std::vector<std::vector<OpRefs>>> summed_;  ///< by rank, node of a shard's rank, and chunk
 };
 
 }  // namespace

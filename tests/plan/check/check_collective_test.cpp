@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "plan/plans.hpp"
 #include "syncopate/plan/check/check.hpp"
 
@@ -17,7 +19,9 @@ Op collective(CollectiveKind kind, Chunk src, Chunk dst) {
     Op op;
     op.kind = OpKind::collective;
     op.collective = kind;
-    for (std::int32_t rank = 0; rank < kRanks; ++rank) op.ranks.push_back(rank);
+    std::vector<std::int32_t> ranks(static_cast<std::size_t>(kRanks));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    op.ranks = std::move(ranks);
     op.src = std::move(src);
     op.dst = std::move(dst);
     return op;
@@ -121,7 +125,7 @@ TEST(CheckCollective, OneThatLeavesOutItsOwnRankOrUsesACopyEngineIsMalformed) {
     for (auto& ops : plan.ranks) ops[0].backend = Backend::copy_engine;
     EXPECT_EQ(check(plan).size(), 4U);
     plan = plan_of(CollectiveKind::all_gather, own_shard, whole, false);
-    plan.ranks[3][0].ranks = {0, 1, 2};
+    plan.ranks[3][0].ranks = std::vector{0, 1, 2};
     EXPECT_EQ(lines(check(plan)).back(),
               "rank 3 op 0: malformed: a collective on rank 3 whose ranks do not include it");
 }

@@ -79,7 +79,7 @@ TEST(CheckWriteRace, SourcesOfOneCollectiveThatDisagree) {
     for (std::size_t rank = 0; rank < 2; ++rank) {
         Op op = transfer(OpKind::collective, -1, box({{0, 4}}), box({{0, 8}}), {{1, 0}});
         op.collective = CollectiveKind::all_gather;
-        op.ranks = {0, 1};
+        op.ranks = std::vector{0, 1};
         plan.ranks[rank].push_back(op);
     }
     EXPECT_EQ(lines(check(plan)),

@@ -49,7 +49,7 @@ TEST(Json, EveryKeyReachesItsField) {
     EXPECT_EQ(push.peer, 1);
     EXPECT_EQ(push.src, box({{0, 4}, {0, 4}}));
     EXPECT_EQ(push.after, (std::vector<OpRef>{{1, 0}, {0, 2}}));
-    EXPECT_EQ(push.channel, "nvlink");
+    EXPECT_EQ(*push.channel, "nvlink");
     EXPECT_EQ(push.backend, Backend::copy_engine);
     EXPECT_EQ(plan.ranks[0][1].reduce, Reduce::sum);
     EXPECT_EQ(plan.ranks[1][0].collective, CollectiveKind::all_gather);

@@ -1,4 +1,5 @@
 // Collectives lowered by synthesis, and some lowered one way and some another.
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -79,7 +80,9 @@ Plan between_tensors(CollectiveKind kind, std::int32_t ranks) {
         op.collective = kind;
         op.src = {0, plan.tensors[0].whole()};
         op.dst = {1, plan.tensors[1].whole()};
-        for (std::int32_t other = 0; other < ranks; ++other) op.ranks.push_back(other);
+        std::vector<std::int32_t> all(static_cast<std::size_t>(ranks));
+        std::iota(all.begin(), all.end(), 0);
+        op.ranks = std::move(all);
         if (scatters || kind == CollectiveKind::all_reduce) op.reduce = Reduce::sum;
         plan.initial.push_back({rank, op.src, true});
     }

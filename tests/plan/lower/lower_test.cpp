@@ -131,10 +131,10 @@ public:
             if (list.empty()) continue;
             Op& chosen = list[static_cast<std::size_t>(below(static_cast<std::int32_t>(list.size())))];
             if (chosen.after.empty()) continue;
-            const std::vector<OpRef> before = chosen.after;
+            const OpRefs before = chosen.after;
             const OpRef dropped =
                 chosen.after[static_cast<std::size_t>(below(static_cast<std::int32_t>(before.size())))];
-            std::erase(chosen.after, dropped);
+            erase_if(chosen.after, [&](OpRef ref) { return ref == dropped; });
             // What it waited for through the dropped one it may still need.
             if (below(2) == 0) {
                 for (const OpRef earlier : op(dropped).after) chosen.after.push_back(earlier);

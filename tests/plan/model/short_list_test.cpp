@@ -63,7 +63,7 @@ TEST(ShortList, FollowsAVectorThroughRandomChanges) {
         std::vector<int> vector;
         for (int i = 0; i < 40; ++i) {
             const auto size = static_cast<std::size_t>(random() % 12);
-            switch (random() % 6) {
+            switch (random() % 9) {
                 case 0: list.push_back(i), vector.push_back(i); break;
                 case 1:
                     if (!vector.empty()) list.pop_back(), vector.pop_back();
@@ -77,6 +77,21 @@ TEST(ShortList, FollowsAVectorThroughRandomChanges) {
                     vector.insert(vector.begin() + at, more.begin(), more.end());
                     break;
                 }
+                case 5: {
+                    auto first = static_cast<std::ptrdiff_t>(random() % (vector.size() + 1));
+                    auto last = static_cast<std::ptrdiff_t>(random() % (vector.size() + 1));
+                    if (first > last) std::swap(first, last);
+                    EXPECT_EQ(list.erase(list.begin() + first, list.begin() + last) - list.begin(), first);
+                    vector.erase(vector.begin() + first, vector.begin() + last);
+                    break;
+                }
+                case 6: {
+                    const auto is_odd = [](int item) { return item % 2 != 0; };
+                    erase_if(list, is_odd);
+                    std::erase_if(vector, is_odd);
+                    break;
+                }
+                case 7: list = vector; break;
                 default: list = List(vector.begin(), vector.end());
             }
             ASSERT_EQ(items(list), vector);

@@ -254,7 +254,7 @@ TEST(Simulate, ALibrarysCollectiveWaitsForAllParticipants) {
     Op gather;
     gather.kind = OpKind::collective;
     gather.collective = CollectiveKind::all_gather;
-    gather.ranks = {0, 1};
+    gather.ranks = std::vector{0, 1};
     plan.tensors[0].shape = {2 * kMb};
     gather.src = test::box({{0, kMb}});
     gather.dst = test::box({{0, 2 * kMb}});

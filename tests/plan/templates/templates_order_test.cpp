@@ -156,7 +156,7 @@ TEST(PeerOrder, AfterReducingARankIsSentToByOneAtATime) {
             const std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
             const auto shot = static_cast<std::int32_t>(list.size()) - 4;
             for (std::int32_t offset = 1; offset < 4; ++offset) {
-                const std::vector<OpRef>& after = list[static_cast<std::size_t>(shot + offset)].after;
+                const OpRefs& after = list[static_cast<std::size_t>(shot + offset)].after;
                 const std::int32_t next = (rank + 1) % 5;
                 const auto next_shot =
                     static_cast<std::int32_t>(plan.ranks[static_cast<std::size_t>(next)].size()) - 4;

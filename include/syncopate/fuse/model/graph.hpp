@@ -27,6 +27,7 @@
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
 #include "syncopate/plan/model/plan.hpp"
+#include "syncopate/plan/model/short_list.hpp"
 
 namespace syncopate::fuse {
 
@@ -52,6 +53,7 @@ struct Edge {
     std::int32_t lag = 0;  ///< 1: `from` of the call before
     auto operator<=>(const Edge&) const = default;
 };
+using Edges = plan::ShortList<Edge, 1>;  ///< most nodes have one
 
 /// Iterations [begin, end) of loop `loop` of some tiles need `op`.
 struct Use {
@@ -102,7 +104,7 @@ struct Made {
 
 struct Graph {
     std::vector<Node> nodes;
-    std::vector<std::vector<Edge>> in;    ///< by node: what must be complete before it, sorted
+    std::vector<Edges> in;                ///< by node: what must be complete before it, sorted
     std::vector<NodeId> first_op;         ///< by rank: the node of its op 0; one more entry for the end
     std::vector<Carrier> carriers;        ///< by op
     std::vector<std::vector<Made>> made;  ///< by rank, those of one stage after another's

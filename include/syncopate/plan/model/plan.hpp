@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "syncopate/plan/model/region.hpp"
+#include "syncopate/plan/model/short_list.hpp"
+#include "syncopate/rare.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::plan {
@@ -138,20 +140,25 @@ struct OpRef {
     auto operator<=>(const OpRef&) const = default;
 };
 
+/// Ops, few.
+using OpRefs = ShortList<OpRef, 2>;
+
 /// One op, held by one rank (the owner). push: the owner's `src` goes to the peer's `dst`; pull: the
 /// peer's `src` comes to the owner's `dst`; local: both are the owner's. It starts when every op in
 /// `after` has completed.
+///
+/// Plans of many ranks have millions of them, and passes walk them all: what is rarely set costs a word.
 struct Op {
     OpKind kind = OpKind::local;
-    std::int32_t peer = -1;  ///< push and pull only
-    Chunk src;
-    Chunk dst;
-    std::vector<OpRef> after;
     Reduce reduce = Reduce::none;
     Backend backend = Backend::automatic;
-    std::string channel;
     CollectiveKind collective = CollectiveKind::all_gather;  ///< collective only
-    std::vector<std::int32_t> ranks;                         ///< collective only
+    std::int32_t peer = -1;                                  ///< push and pull only
+    Chunk src;
+    Chunk dst;
+    OpRefs after;
+    Rare<std::string> channel;
+    Rare<std::vector<std::int32_t>> ranks;  ///< collective only
     bool operator==(const Op&) const = default;
 
     /// The rank whose memory `src` is in, when `owner` holds this op.

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace syncopate::plan {
 
@@ -31,6 +32,7 @@ public:
     ShortList() {}  // NOLINT(modernize-use-equals-default): it would set the elements, too
     explicit ShortList(std::size_t count, const T& value = T()) { resize(count, value); }
     ShortList(std::initializer_list<T> items) { assign(items.begin(), items.end()); }
+    ShortList(const std::vector<T>& items) { assign(items.begin(), items.end()); }
     template <std::input_iterator Iterator>
     ShortList(Iterator first, Iterator last) {
         assign(first, last);
@@ -43,16 +45,16 @@ public:
     }
     ShortList& operator=(ShortList&& other) noexcept {
         if (this == &other) return *this;
-        delete[] outside_;
+        drop();
         take(other);
         return *this;
     }
-    ~ShortList() { delete[] outside_; }
+    ~ShortList() { drop(); }
 
     [[nodiscard]] std::size_t size() const { return size_; }
     [[nodiscard]] bool empty() const { return size_ == 0; }
-    [[nodiscard]] T* data() { return outside_ != nullptr ? outside_ : inside_.data(); }
-    [[nodiscard]] const T* data() const { return outside_ != nullptr ? outside_ : inside_.data(); }
+    [[nodiscard]] T* data() { return is_outside() ? outside_ : inside_.data(); }
+    [[nodiscard]] const T* data() const { return is_outside() ? outside_ : inside_.data(); }
     [[nodiscard]] iterator begin() { return data(); }
     [[nodiscard]] iterator end() { return data() + size_; }
     [[nodiscard]] const_iterator begin() const { return data(); }
@@ -69,7 +71,7 @@ public:
         if (count <= capacity_) return;
         T* larger = new T[count];
         std::copy_n(data(), size_, larger);
-        delete[] outside_;
+        drop();
         outside_ = larger;
         capacity_ = static_cast<std::uint32_t>(count);
     }
@@ -85,6 +87,11 @@ public:
         return back();
     }
     void pop_back() { --size_; }
+    iterator erase(const_iterator first, const_iterator last) {
+        const iterator to = begin() + (first - begin());
+        size_ = static_cast<std::uint32_t>(std::copy(last, const_iterator(end()), to) - begin());
+        return to;
+    }
     /// Before `at`, items of another list; returns where the first of them is then.
     template <std::input_iterator Iterator>
     iterator insert(const_iterator at, Iterator first, Iterator last) {
@@ -97,9 +104,14 @@ public:
     template <std::input_iterator Iterator>
     void assign(Iterator first, Iterator last) {
         clear();
-        if constexpr (std::forward_iterator<Iterator>)
-            reserve(static_cast<std::size_t>(std::distance(first, last)));
-        for (; first != last; ++first) push_back(*first);
+        if constexpr (std::forward_iterator<Iterator>) {
+            const auto count = static_cast<std::size_t>(std::distance(first, last));
+            reserve(count);
+            std::copy(first, last, data());
+            size_ = static_cast<std::uint32_t>(count);
+        } else {
+            for (; first != last; ++first) push_back(*first);
+        }
     }
     void assign(std::size_t count, const T& value) {
         clear();
@@ -111,19 +123,31 @@ public:
     }
 
 private:
+    [[nodiscard]] bool is_outside() const { return capacity_ > kInside; }
+    void drop() {
+        if (is_outside()) delete[] outside_;
+    }
     void take(ShortList& other) noexcept {
-        outside_ = std::exchange(other.outside_, nullptr);
         capacity_ = std::exchange(other.capacity_, std::uint32_t{kInside});
         size_ = std::exchange(other.size_, 0U);
-        if (outside_ == nullptr) std::copy_n(other.inside_.data(), size_, inside_.data());
+        if (is_outside()) {
+            outside_ = other.outside_;
+        } else {
+            std::copy_n(other.inside_.data(), size_, inside_.data());
+        }
     }
 
-    T* outside_ = nullptr;
     std::uint32_t size_ = 0;
     std::uint32_t capacity_ = kInside;
-    union {  // not set beyond size_
-        std::array<T, kInside> inside_;
+    union {
+        std::array<T, kInside> inside_;  // not set beyond size_
+        T* outside_;                     // of a larger capacity
     };
 };
+
+template <typename T, std::size_t kInside, typename Condition>
+void erase_if(ShortList<T, kInside>& list, const Condition& condition) {
+    list.erase(std::remove_if(list.begin(), list.end(), condition), list.end());
+}
 
 }  // namespace syncopate::plan
