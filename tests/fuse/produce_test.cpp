@@ -2,6 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cpu_time.hpp"
+#include "fuse/passes/run_tiles.hpp"
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/model/json.hpp"
@@ -303,6 +310,37 @@ TEST(Produce, ARankThatMakesNothingLeavesOutWhatAnOpBringsIt) {
     const std::string error = error_of(program, {.device = Device::cuda});
     EXPECT_NE(error.find("is left for this rank to run, as only device host can have it"), std::string::npos)
         << error;
+}
+
+/// What such ranks have is found in one walk over all ops, not in one for each of them: that would be 10^10 steps.
+TEST(Produce, WhatManyRanksThatMakeNothingHaveIsFoundAtOnce) {
+    constexpr std::int32_t kRanks = 4096, kOps = 512;
+    Program program = sent_over();
+    plan::Plan& plan = program.plan;
+    plan.mesh = sample::ranks(kRanks);
+    plan.produced.resize(1);
+    plan.ranks.resize(at(kRanks));
+    plan::Op sent = plan.ranks[0][0];
+    sent.src.region = sent.dst.region = plan.tensors[at(sent.dst.tensor)].whole();
+    plan.ranks[0].clear();
+    for (std::int32_t rank = 1; rank < kRanks; ++rank) {
+        sent.peer = rank;
+        plan.ranks[0].push_back(sent);
+        plan.ranks[at(rank)].resize(at(kOps));
+        for (plan::Op& op : plan.ranks[at(rank)])
+            op.dst = {sent.dst.tensor, {{4, 5}, {0, 1}}};  // beyond all tiles
+    }
+    Graph graph;
+    graph.stages.resize(1);
+    const double begun = test::cpu_seconds();
+    const StagedProgram staged{{{program.kernel, program.bindings}}, plan};
+    ASSERT_TRUE(find_runs(BoundKernel(staged.stages[0], staged.plan), 0, graph));
+    EXPECT_LT(test::cpu_seconds() - begun, 5);
+    const std::vector<std::vector<bool>>& runs = graph.stages[0].runs;
+    ASSERT_EQ(runs.size(), at(kRanks));
+    for (std::size_t rank = 0; rank < runs.size(); ++rank)
+        EXPECT_EQ(std::ranges::count(runs[rank], true), rank == 0 ? std::ssize(program.kernel.tiles) : 0)
+            << rank;
 }
 
 TEST(Produce, RefusesToReceiveWhatAKernelWritesUnasked) {

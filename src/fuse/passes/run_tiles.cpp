@@ -1,7 +1,6 @@
 #include "fuse/passes/run_tiles.hpp"
 
 #include <algorithm>
-#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -61,24 +60,24 @@ public:
 
 private:
     const std::vector<Region>& of(std::size_t rank, std::int32_t tensor) {
-        const auto [found, is_new] = known_.try_emplace({rank, tensor});
-        if (!is_new) return found->second;
-        const auto here = static_cast<std::int32_t>(rank);
-        for (const plan::Holding& holding : program_.plan.initial) {
-            if (holding.rank == here && holding.chunk.tensor == tensor)
-                found->second.push_back(holding.chunk.region);
+        if (by_rank_.empty()) find_all();
+        return by_rank_[rank][at(tensor)];
+    }
+
+    /// Of all ranks at once: each op is looked at once, of however many ranks.
+    void find_all() {
+        const plan::Plan& plan = program_.plan;
+        by_rank_.assign(plan.ranks.size(), std::vector<std::vector<Region>>(plan.tensors.size()));
+        for (const plan::Holding& holding : plan.initial)
+            by_rank_[at(holding.rank)][at(holding.chunk.tensor)].push_back(holding.chunk.region);
+        for (std::int32_t owner = 0; owner < plan.num_ranks(); ++owner) {
+            for (const plan::Op& op : plan.ranks[at(owner)])
+                by_rank_[at(op.destination_rank(owner))][at(op.dst.tensor)].push_back(op.dst.region);
         }
-        for (std::int32_t owner = 0; owner < program_.plan.num_ranks(); ++owner) {
-            for (const plan::Op& op : program_.plan.ranks[at(owner)]) {
-                if (op.destination_rank(owner) == here && op.dst.tensor == tensor)
-                    found->second.push_back(op.dst.region);
-            }
-        }
-        return found->second;
     }
 
     const BoundKernel& program_;
-    std::map<std::pair<std::size_t, std::int32_t>, std::vector<Region>> known_;
+    std::vector<std::vector<std::vector<Region>>> by_rank_;  ///< by rank and tensor; empty: nobody has asked
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "syncopate/plan/lower/counted.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "syncopate/at.hpp"
+#include "syncopate/topological_order.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::plan {
@@ -17,6 +19,8 @@ namespace {
 
 /// Rows of a tensor that lie together, in the place of groups.
 using Rows = std::vector<Interval>;
+/// Ops of the counted plan.
+using Ends = std::shared_ptr<const std::vector<OpRef>>;
 
 class Counting {
 public:
@@ -31,6 +35,7 @@ public:
         hold(plan_.produced, made_.produced);
         hold(plan_.final, made_.final);
         SYNCOPATE_TRY(number_ops());
+        SYNCOPATE_TRY(find_ends());
         for (std::size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
             made_.ranks.emplace_back();
             for (const Op& op : plan_.ranks[rank]) add(op, made_.ranks.back());
@@ -222,21 +227,62 @@ private:
         return Done{};
     }
 
-    /// What of the counted plan has to have ended where `ref` had.
-    void wait_for(const OpRef& ref, std::set<OpRef>& seen, std::set<OpRef>& after) const {
-        if (!seen.insert(ref).second) return;
+    [[nodiscard]] bool becomes_nothing(OpRef ref) const {
         const auto& [begin, end] = places_[at(ref.rank)][at(ref.index)];
-        for (std::int32_t index = begin; index < end; ++index) after.insert({ref.rank, index});
-        if (begin != end) return;
-        for (const OpRef& before : plan_.op(ref).after) wait_for(before, seen, after);
+        return begin == end;
+    }
+
+    /// What of the counted plan has to have ended where all of `refs` had, rising. Of ops that become nothing handed_on_ knows.
+    [[nodiscard]] Ends ends_of(const OpRefs& refs) const {
+        std::set<Ends> known;
+        for (const OpRef ref : refs) {
+            if (becomes_nothing(ref)) known.insert(handed_on_[at(ref.rank)][at(ref.index)]);
+        }
+        if (known.size() == 1 && std::ranges::all_of(refs, [&](OpRef ref) { return becomes_nothing(ref); }))
+            return *known.begin();
+        std::vector<OpRef> all;
+        for (const OpRef ref : refs) {
+            const auto& [begin, end] = places_[at(ref.rank)][at(ref.index)];
+            for (std::int32_t index = begin; index < end; ++index) all.push_back({ref.rank, index});
+        }
+        for (const Ends& ends : known) all.insert(all.end(), ends->begin(), ends->end());
+        std::ranges::sort(all);
+        const auto rest = std::ranges::unique(all);
+        all.erase(rest.begin(), rest.end());
+        return std::make_shared<const std::vector<OpRef>>(std::move(all));
+    }
+
+    /// Each op that becomes nothing hands on what it waits for: one after another, as a chain of them may be long, and those
+    /// after it share what it says.
+    Status find_ends() {
+        std::vector<OpRef> refs;
+        std::vector<std::int32_t> first;
+        for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
+            first.push_back(static_cast<std::int32_t>(refs.size()));
+            const std::size_t count = plan_.ranks[at(rank)].size();
+            for (std::size_t index = 0; index < count; ++index)
+                refs.push_back({rank, static_cast<std::int32_t>(index)});
+            handed_on_.emplace_back(count);
+        }
+        const Followers followers(refs.size(), [&](auto&& edge) {
+            for (const OpRef ref : refs) {
+                for (const OpRef before : plan_.op(ref).after)
+                    edge(first[at(before.rank)] + before.index, first[at(ref.rank)] + ref.index);
+            }
+        });
+        const std::vector<std::int32_t> order = topological_order(followers);
+        if (order.size() < refs.size())
+            return refused("counts: ops wait for each other in a circle: `syncopate plan check` prints it");
+        for (const std::int32_t op : order) {
+            const OpRef ref = refs[at(op)];
+            if (becomes_nothing(ref)) handed_on_[at(ref.rank)][at(ref.index)] = ends_of(plan_.op(ref).after);
+        }
+        return Done{};
     }
 
     void add(const Op& op, std::vector<Op>& list) const {
-        std::set<OpRef> seen;
-        std::set<OpRef> after;
-        for (const OpRef& ref : op.after) wait_for(ref, seen, after);
         Op made = op;
-        made.after.assign(after.begin(), after.end());
+        made.after = *ends_of(op.after);
         const Tensor& src = plan_.tensors[at(op.src.tensor)];
         const Tensor& dst = plan_.tensors[at(op.dst.tensor)];
         if (!src.ragged) return list.push_back(std::move(made));
@@ -253,6 +299,7 @@ private:
     std::vector<std::int64_t> sizes_;
     std::vector<std::int64_t> ends_{0};  ///< by group, of the rows before it
     std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> places_;  ///< by rank and op
+    std::vector<std::vector<Ends>> handed_on_;  ///< likewise; null: it becomes ops
     Plan made_;
 };
 

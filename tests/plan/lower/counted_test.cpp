@@ -93,6 +93,37 @@ TEST(Counted, AnOpBehindOneThatMovesNothingWaitsForWhatThatWaitedFor) {
     EXPECT_EQ(less->ranks[0].back().after, (std::vector<OpRef>{{1, 0}}));
 }
 
+/// A chain of ops that become nothing is walked once, however long it is and however many ops follow it.
+TEST(Counted, ManyOpsBehindALongChainThatMovesNothingWaitForWhatItsFirstOneWaitedFor) {
+    constexpr std::int32_t kMany = 200'000;
+    Plan plan = there_and_back(2, 1, 1 << 20);
+    std::vector<Op>& ops = plan.ranks[0];
+    const Op full = ops[1];
+    Op empty = full;
+    empty.src.region[0] = empty.dst.region[0] = {0, 1};
+    for (std::int32_t i = 0; i < kMany; ++i) {
+        empty.after = {{0, static_cast<std::int32_t>(ops.size()) - 1}};
+        ops.push_back(empty);
+    }
+    const OpRef last{0, static_cast<std::int32_t>(ops.size()) - 1};
+    for (std::int32_t i = 0; i < kMany; ++i) {
+        ops.push_back(full);
+        ops.back().after = {last};
+    }
+    const Result<Plan> made = counted(plan, std::vector<std::int64_t>{0, 2, 3, 4});
+    ASSERT_TRUE(made) << made.error().to_string();
+    ASSERT_EQ(made->ranks[0].size(), 2U + kMany);
+    for (std::size_t op = 2; op < made->ranks[0].size(); ++op)
+        ASSERT_EQ(made->ranks[0][op].after, (OpRefs{{0, 1}}));
+}
+
+TEST(Counted, OpsThatWaitForEachOtherAreRefused) {
+    Plan plan = there_and_back(2, 1, 32);
+    plan.ranks[0][0].after = {{0, 1}};
+    plan.ranks[0][1].after = {{0, 0}};
+    EXPECT_NE(refusal(plan, {1, 2, 3, 4}).find("wait for each other in a circle"), std::string::npos);
+}
+
 TEST(Counted, APlanThatIsProvedForAllCountsIsRightForAnyOfThem) {
     std::mt19937 random(3);
     for (int trial = 0; trial < 300; ++trial) {
