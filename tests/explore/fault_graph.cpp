@@ -62,7 +62,7 @@ void FaultGraph::make_nodes() {
             Step& step = waits_for_fault_[static_cast<std::size_t>(of.rank)];
             step = {.kind = Kind::wait, .word = fault_word(agent), .any = true, .own = false};
             add(agent, step, kOver);
-            nodes[agent].back().is_mark = fault.leaves == of.rank;
+            nodes[agent].back().is_mark = goes_on_untold(of.rank);
         }
         for (std::size_t i = 0; i < of.steps.size(); ++i) {
             if (of.steps[i].kind == Kind::clear)
@@ -141,11 +141,15 @@ void FaultGraph::find_conflicts() {
             if (node.is_mark) continue;
             if (step.kind == Kind::clear) clears.push_back(place);
             if (node.can_fail) listeners[static_cast<std::size_t>(rank_of(agent))].push_back(place);
+            if (node.can_fail && step.broken)
+                tellers[static_cast<std::size_t>(rank_of(agent))].push_back(place);
             if (step.kind == Kind::store || step.kind == Kind::add || step.kind == Kind::count ||
                 (step.kind == Kind::wait && !model.monotonic[step.word])) {
                 setters[step.word].push_back(place);
                 for (const std::uint32_t post : step.posts) setters[post].push_back(place);
             }
+            if (step.kind == Kind::store && model.told[step.word] >= 0)
+                tellers[static_cast<std::size_t>(model.told[step.word])].push_back(place);
             if (step.kind == Kind::store && is_fault_word[step.word] >= 0)
                 tellers[static_cast<std::size_t>(is_fault_word[step.word])].push_back(place);
             if (step.kind != Kind::move) continue;

@@ -62,6 +62,19 @@ public:
     [[nodiscard]] bool is_late(std::size_t agent, std::uint16_t node) const {
         return fault.late && fault.late->first == agent && fault.late->second == origin[agent][node];
     }
+    /// Whether the rank's user goes on, once its calls have ended, without having been told: who leaves does, and over nodes
+    /// only ends of what is under way are told.
+    [[nodiscard]] bool goes_on_untold(int rank) const {
+        const int of = fault.late ? rank_of(fault.late->first) : fault.leaves;
+        return of >= 0 && (fault.leaves == rank || model.nodes[static_cast<std::size_t>(of)] !=
+                                                       model.nodes[static_cast<std::size_t>(rank)]);
+    }
+    /// Whether who is awaited, on another node, has told of a fault, or has stopped: what has come by then has come.
+    [[nodiscard]] bool is_broken(const FaultState& state, const Step& step) const {
+        if (!step.broken) return false;
+        return state.words[*step.broken] != 0 ||
+               (state.stopped && model.tells[*step.broken] == fault.stopped);
+    }
     /// A rank's main agent of a call; of call `calls` + 1 the one that resets it.
     [[nodiscard]] std::uint32_t main_of(int rank, int call) const;
     /// Whether the words of the rank's control block are still to be cleared.

@@ -66,6 +66,8 @@ bool FaultReach::is_alone(const FaultState& state, std::size_t agent, bool posts
         conflicts.push_back(&graph_.setters[step.word]);
         const int of = graph_.is_fault_word[step.word];
         if (of >= 0) conflicts.push_back(&graph_.listeners[static_cast<std::size_t>(of)]);
+        const int told = graph_.model.told[step.word];
+        if (told >= 0) conflicts.push_back(&graph_.listeners[static_cast<std::size_t>(told)]);
     }
     reach(state, agent, state.at[agent]);
     // What is under way when words are cleared is wrong, whatever it is.
@@ -124,6 +126,7 @@ void FaultReach::reach(const FaultState& state, std::size_t agent, std::uint16_t
         if (node.can_fail) {
             come(place.agent, node.found);
             come(place.agent, node.told);
+            if (step.broken) raise(graph_.fault_word(place.agent), kTold);
         }
         if (!node.is_mark && step.kind == Kind::wait && !explore::is_reached(step, most) && !is_late) {
             waiting.push_back(place);

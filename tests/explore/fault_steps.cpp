@@ -48,6 +48,7 @@ bool FaultSteps::is_noticed(std::size_t agent, const Step& step) const {
     if (graph_.rank_of(agent) != graph_.fault.stopped || step.kind == Kind::wait || step.kind == Kind::look)
         return false;
     const auto is_anothers = [&](std::uint32_t word) {
+        if (graph_.model.is_of_channel(word)) return true;
         return graph_.model.owners[word] >= 0 && graph_.model.owners[word] != graph_.rank_of(agent);
     };
     return is_anothers(step.word) || std::ranges::any_of(step.posts, is_anothers);
@@ -73,7 +74,8 @@ bool FaultSteps::is_at_once(const FaultState& state, std::size_t agent, const No
 bool FaultSteps::only_sets(const FaultState& state, std::size_t agent, const Step& step) const {
     if (step.kind == Kind::count) return !is_noticed(agent, step);
     if (step.kind != Kind::store && step.kind != Kind::add) return false;
-    if (graph_.is_fault_word[step.word] >= 0 && step.kind == Kind::store) return state.words[step.word] != 0;
+    const bool tells = graph_.is_fault_word[step.word] >= 0 || graph_.model.told[step.word] >= 0;
+    if (tells && step.kind == Kind::store) return state.words[step.word] != 0;
     return graph_.model.monotonic[step.word] && !is_noticed(agent, step);
 }
 
@@ -106,7 +108,8 @@ void FaultSteps::settle(FaultState& state) const {
 bool FaultSteps::is_able(const FaultState& state, std::size_t agent, const Node& node) const {
     if (node.step->kind != Kind::wait || node.is_mark || is_reached(*node.step, state.words)) return true;
     const std::uint32_t fault = state.words[graph_.fault_word(agent)];
-    return (node.can_fail && fault != 0) || (graph_.is_late(agent, state.at[agent]) && fault == 0);
+    return (node.can_fail && (fault != 0 || graph_.is_broken(state, *node.step))) ||
+           (graph_.is_late(agent, state.at[agent]) && fault == 0);
 }
 
 std::vector<FaultState> FaultSteps::successors(const FaultState& state) {
@@ -147,6 +150,11 @@ void FaultSteps::take(const FaultState& state, std::size_t agent, std::vector<Fa
     if (step.kind == Kind::wait) {
         if (is_reached(step, state.words)) go_on(after.emplace_back(state), agent, node);
         if (node.can_fail && fault != 0) fail(after.emplace_back(state), agent, node);
+        if (node.can_fail && fault == 0 && graph_.is_broken(state, step)) {
+            FaultState& next = after.emplace_back(state);
+            set(next, graph_.fault_word(agent), kTold);
+            fail(next, agent, node);
+        }
         return;
     }
     FaultState& next = after.emplace_back(state);

@@ -116,30 +116,23 @@ TEST(Faults, OfThreeRanksLeaveNothingWrongInOrdersThatAreDrawn) {
         drawn(500));
 }
 
-TEST(FaultsSweep, OfPlansLeaveNothingWrong) {
-    expect_right(those(plan_cases(2), ends), {.looked = {.most_states = 80'000}});
+bool on_host_by_copies(std::string_view name) { return has(name, "on host") && !has(name, "from arrays"); }
+/// Whose ranks gather, and reduce: between nodes and within them.
+bool few_over_nodes(std::string_view name) {
+    return on_host_by_copies(name) && (name.starts_with("all-gather") || name.starts_with("reduce-scatter"));
 }
-TEST(FaultsSweep, OfPlansLeaveNothingWrongInTheCallBeforeEither) {
-    expect_right(plan_cases(2),
-                 {.first_call = 1, .looked = {.most_states = 5'000, .of_walks = 2'000}, .all = false});
+
+TEST(Faults, OverNodesLeaveNothingWrong) {
+    expect_right(those(node_cases(2, 1), few_over_nodes),
+                 {.looked = {.most_states = 500, .of_walks = 40}, .all = false});
+    expect_right(those(node_cases(2, 2), few_over_nodes),
+                 {.looked = {.most_states = 20, .of_walks = 3}, .all = false});
 }
-/// Of those that gather rows for one product, in one slice, all orders of faults, and of most ranks that stop or leave.
-TEST(FaultsSweep, OfOperatorsLeaveNothingWrong) {
-    const auto gathers = [](std::string_view name) {
-        return (name.starts_with("all_gather") || name.starts_with("mlp")) && !has(name, "slices");
-    };
-    expect_right(those(operator_cases(2), gathers),
-                 {.looked = {.most_states = 200'000, .of_walks = 5'000}, .all = false});
-    expect_right(those(operator_cases(2), [&](std::string_view name) { return !gathers(name); }),
-                 drawn(5'000));
-}
-TEST(FaultsSweep, OfThreeRanksLeaveNothingWrong) {
-    expect_right(
-        those(plan_cases(3),
-              [](std::string_view name) { return name.starts_with("push along K of 3 by copy_engine"); }),
-        {.looked = {.most_states = 100'000}});
-    expect_right(plan_cases(3), drawn(500));
-    expect_right(operator_cases(3), drawn(500));
+TEST(FaultsSweep, OverNodesLeaveNothingWrong) {
+    expect_right(those(node_cases(2, 1), on_host_by_copies),
+                 {.looked = {.most_states = 1'000, .of_walks = 100}, .all = false});
+    expect_right(those(node_cases(2, 2), on_host_by_copies), drawn(10));
+    expect_right(operator_node_cases(2, 1), drawn(20));
 }
 
 struct Mutation {
@@ -149,8 +142,9 @@ struct Mutation {
     double least = 1;  ///< of all waits: the share that must be noticed
 };
 
-/// A fault word of a rank that is not the agent's.
+/// A fault word of a rank that is not the agent's, or what tells a rank of another node.
 bool tells_another(const Model& model, std::size_t agent, const Step& step) {
+    if (step.kind == Kind::store && model.told[step.word] >= 0) return true;
     for (std::size_t rank = 0; rank < model.fault_words.size(); ++rank) {
         if (step.kind == Kind::store && step.word == model.fault_words[rank] &&
             model.agents[agent].rank != static_cast<int>(rank))
@@ -205,6 +199,8 @@ void do_beside(Model& model, const std::function<bool(const Agent&, const Step&)
         model.word_names.emplace_back("start of a thread");
         model.monotonic.push_back(true);
         model.owners.push_back(-1);
+        model.tells.push_back(-1);
+        model.told.push_back(-1);
         model.agents.push_back(std::move(beside));
     }
 }
@@ -273,15 +269,37 @@ const std::vector<Mutation>& mutations() {
     return all;
 }
 
-TEST(Faults, AreNoticedWhereRanksDoNotDoWhatTheyMust) {
-    const std::vector<Case> few = those(plan_cases(2), [](std::string_view name) {
-        return ends(name) && (name.starts_with("push along") || name.starts_with("fetched") ||
-                              name.starts_with("direct all_gather") || has(name, "made of 2 by ldst_inline"));
-    });
-    EXPECT_GE(few.size(), 6U);
+/// What ranks of different nodes do for each other.
+const std::vector<Mutation>& mutations_over_nodes() {
+    const auto leave_out = [](Model& model, const auto& which) {
+        each_step(model, [&](std::size_t, Step& step) {
+            step.left_out = step.left_out || (step.kind == Kind::store && which(step));
+        });
+    };
+    static const std::vector<Mutation> all{
+        {"nobody tells another node of a fault",
+         [=](Model& model) {
+             leave_out(model,
+                       [&](const Step& step) { return model.told[step.word] >= 0 && step.value != 0; });
+         },
+         {},
+         0.6},  // the other rank may have ended its calls
+        {"messages of before the fault stay",
+         [=](Model& model) {
+             leave_out(model, [&](const Step& step) {
+                 return model.is_of_channel(step.word) && model.told[step.word] < 0 && step.value == 0;
+             });
+         }},
+    };
+    return all;
+}
+
+/// Of each case and mutation, the waits that give up by which it is noticed.
+void expect_noticed(const std::vector<Case>& cases, const std::vector<Mutation>& mutations,
+                    const Looked& looked = {}) {
     GoesOn how = GoesOn::recover;
-    for (const Case& one : few) {
-        for (const Mutation& mutation : mutations()) {
+    for (const Case& one : cases) {
+        for (const Mutation& mutation : mutations) {
             how = how == GoesOn::reset ? GoesOn::recover : GoesOn::reset;
             Result<Model> model = record_with_faults(one, kCalls, how);
             ASSERT_TRUE(model) << model.error().to_string();
@@ -291,7 +309,7 @@ TEST(Faults, AreNoticedWhereRanksDoNotDoWhatTheyMust) {
                 Fault fault = mutation.fault;
                 fault.late = wait;
                 ++waits;
-                caught += explore_fault(*model, fault).violation.empty() ? 0 : 1;
+                caught += explore_fault(*model, fault, looked).violation.empty() ? 0 : 1;
             }
             EXPECT_GT(waits, 0) << one.name;
             EXPECT_GE(caught, mutation.least * waits)
@@ -299,6 +317,20 @@ TEST(Faults, AreNoticedWhereRanksDoNotDoWhatTheyMust) {
             std::printf("%d of %d: %s, %s\n", caught, waits, one.name.c_str(), mutation.name);
         }
     }
+}
+
+TEST(Faults, AreNoticedWhereRanksDoNotDoWhatTheyMust) {
+    const std::vector<Case> few = those(plan_cases(2), [](std::string_view name) {
+        return ends(name) && (name.starts_with("push along") || name.starts_with("fetched") ||
+                              name.starts_with("direct all_gather") || has(name, "made of 2 by ldst_inline"));
+    });
+    EXPECT_GE(few.size(), 6U);
+    expect_noticed(few, mutations());
+}
+TEST(Faults, OverNodesAreNoticedWhereRanksDoNotDoWhatTheyMust) {
+    const std::vector<Case> few = those(node_cases(2, 1), few_over_nodes);
+    EXPECT_GE(few.size(), 2U);
+    expect_noticed(few, mutations_over_nodes(), {.most_states = 1'000, .of_walks = 30});
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,8 @@ struct Step {
     /// fault itself, or has been told of one.
     Detour found_fault{};
     Detour told_fault{};
+    /// Of a wait for another node's rank: the word by which that rank tells of a fault, if it has one.
+    std::optional<std::uint32_t> broken{};
     bool own =
         true;  ///< of a schedule or a table; else of threads that start and are joined, or of what a library does
 };
@@ -70,12 +73,18 @@ struct Model {
     // Of one that goes on after faults: its call `calls` + 1 is the reset, or the recovery, and one more call follows.
     std::vector<std::uint32_t> fault_words;  ///< by rank
     std::vector<int> owners;                 ///< by word: the rank in whose control block it is; else -1
+    /// By word by which a rank tells one of another node of a fault, who tells and who is told; else -1.
+    std::vector<int> tells, told;
+    std::vector<int> nodes;  ///< by rank
 
     [[nodiscard]] const Step& at(std::pair<std::uint32_t, std::uint32_t> place) const {
         return agents[place.first].steps[place.second];
     }
     [[nodiscard]] std::string describe(std::size_t agent, std::size_t step) const;
     /// Whether it is a wait for other threads' signals, which may fail: not for their beginning or end.
+    [[nodiscard]] bool is_of_channel(std::uint32_t word) const {
+        return word_names[word].starts_with("channel");
+    }
     [[nodiscard]] bool can_fail(const Step& step) const {
         return step.kind == Step::Kind::wait &&
                (step.own || word_names[step.word].starts_with("collective") ||

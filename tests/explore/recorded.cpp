@@ -132,6 +132,9 @@ std::string Recorded::name_of(std::uint64_t address) const {
     if (runtime::HostChannel::is_word(address))
         return fmt::format("channel word {}", address - reinterpret_cast<std::uint64_t>(
                                                             runtime::HostChannel::word_of(0, false)));
+    if (runtime::HostChannel::is_fault(address))
+        return fmt::format("channel fault {}",
+                           address - reinterpret_cast<std::uint64_t>(runtime::HostChannel::fault_of(0, 0)));
     for (int rank = 0; rank < op.size(); ++rank) {
         const std::uint64_t block = block_of(rank);
         if (address < block || address - block >= op.op(rank).control_bytes()) continue;
@@ -150,14 +153,56 @@ std::string Recorded::name_of(std::uint64_t address) const {
     return fmt::format("word {} of this process", model.word_names.size());
 }
 
+namespace {
+
+/// What a wait for another node's rank may end by, too.
+void find_broken(Recorded& of) {
+    Model& model = of.model;
+    std::map<std::uint64_t, std::pair<int, int>> ends;  // by word: who tells, and who awaits it
+    for (const fuse::RankSchedule& rank : of.op.schedule().ranks) {
+        for (const fuse::Transfer& transfer : rank.transfers) {
+            if (transfer.channel() == nullptr) continue;
+            const std::int32_t number = transfer.channel()->number;
+            for (const bool come : {false, true}) {
+                const auto word =
+                    reinterpret_cast<std::uint64_t>(runtime::HostChannel::word_of(number, come));
+                ends[word] = come ? std::pair(transfer.src_rank, transfer.dst_rank)
+                                  : std::pair(transfer.dst_rank, transfer.src_rank);
+            }
+        }
+    }
+    for (const auto& [address, ranks] : ends) {
+        const auto word = of.words.find(address);
+        if (word == of.words.end()) continue;
+        const std::uint32_t broken = of.word(
+            reinterpret_cast<std::uint64_t>(runtime::HostChannel::fault_of(ranks.first, ranks.second)));
+        model.tells.resize(model.word_names.size(), -1);
+        model.told.resize(model.word_names.size(), -1);
+        model.tells[broken] = ranks.first;
+        model.told[broken] = ranks.second;
+        for (Agent& agent : model.agents) {
+            for (Step& step : agent.steps) {
+                if (step.kind == Step::Kind::wait && step.word == word->second) step.broken = broken;
+            }
+        }
+    }
+}
+
+}  // namespace
+
 Model model_of(Recorded recorded, std::string name) {
     Model& model = recorded.model;
+    find_broken(recorded);
     number_atoms(recorded);
     for (Agent& agent : model.agents) agent.role = role_of(agent);
     find_contents(model);
     find_owners(recorded);
     model.name = std::move(name);
     model.num_words = model.word_names.size();
+    model.tells.resize(model.num_words, -1);
+    model.told.resize(model.num_words, -1);
+    for (int rank = 0; rank < recorded.op.size(); ++rank)
+        model.nodes.push_back(recorded.op.schedule().mesh.node_of(rank));
     find_monotonic(model);
     return std::move(model);
 }

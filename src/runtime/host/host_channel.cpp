@@ -156,6 +156,10 @@ Result<std::unique_ptr<HostChannel>> HostChannel::create(Rendezvous& rendezvous,
 Status HostChannel::renew(Rendezvous& rendezvous) {
     connections_.clear();
     told_ = false;
+    if (Turns* const turns = Turns::of_thread()) {
+        for (const auto& [side, bytes] : gathered_) turns->store(word_of(side.first, side.second), 0);
+        for (const int peer : peers_) turns->store(fault_of(rank_, peer), 0);
+    }
     Result<std::map<int, FileDescriptor>> made =
         connect_ranks(rendezvous, fmt::format("op-{}-channel", name_), peers_);
     if (!made) return made.error();
@@ -166,7 +170,17 @@ Status HostChannel::renew(Rendezvous& rendezvous) {
 // [P42]
 void HostChannel::tell_fault() {
     if (std::exchange(told_, true)) return;
-    for (auto& [peer, connection] : connections_) connection->put_fault(rank_);
+    for (auto& [peer, connection] : connections_) {
+        if (Turns* const turns = Turns::of_thread()) turns->store(fault_of(rank_, peer), 1);
+        connection->put_fault(rank_);
+    }
+}
+
+/// Where there is a fault here, which the peers are then told.
+bool HostChannel::gives_up() {
+    if (!control_.faulty()) return false;
+    tell_fault();
+    return true;
 }
 
 void HostChannel::raise(const Side& side, std::uint32_t epoch) const {
@@ -254,6 +268,7 @@ bool HostChannel::exchange(std::span<const Side> round, std::uint32_t epoch) {
             const bool flushed = to.flush();
             if (side.sends && !one.ready && to.take_ready(static_cast<std::uint32_t>(side.number), epoch)) {
                 one.ready = true;
+                if (gives_up()) return false;
                 if (turns != nullptr) {
                     turns->awaited(word_of(side.number, false), epoch, false);
                     one.bytes.touch(*turns);
@@ -268,6 +283,7 @@ bool HostChannel::exchange(std::span<const Side> round, std::uint32_t epoch) {
                 one.sent += to.put_some(one.bytes.data() + one.sent, side.bytes - one.sent);
             one.done = side.sends ? one.ready && one.sent == side.bytes : to.has_come();
             if (one.done && !side.sends) {
+                if (gives_up()) return false;
                 if (turns != nullptr) {
                     turns->awaited(word_of(side.number, true), epoch, false);
                     one.bytes.touch(*turns);
@@ -287,10 +303,7 @@ bool HostChannel::exchange(std::span<const Side> round, std::uint32_t epoch) {
                 if (!one.done) raise(one.side, epoch);
             }
         }
-        if (control_.faulty()) {
-            tell_fault();
-            return false;
-        }
+        if (gives_up()) return false;
         if (turns != nullptr)
             turns->pause();
         else

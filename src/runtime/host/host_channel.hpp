@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/heap/file_descriptor.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/call/transfer.hpp"
@@ -53,14 +54,25 @@ public:
         return kFirstMessage + kMessageBytes * static_cast<std::uint64_t>(number);
     }
     static constexpr std::uint64_t kMessageBytes = 8;
+    /// Likewise what stands for the frame by which `from` tells `to` of a fault.
+    [[nodiscard]] static const std::uint32_t* fault_of(int from, int to) {
+        return reinterpret_cast<const std::uint32_t*>(kFirstFault +
+                                                      4 * (std::uint64_t{kMostRanks} * at(from) + at(to)));
+    }
+    [[nodiscard]] static bool is_fault(std::uint64_t address) {
+        return address >= kFirstFault && address < kFirstMessage;
+    }
 
 private:
     struct Frame;
     class Connection;
     static constexpr std::uint64_t kFirstWord = std::uint64_t{1} << 62;
     static constexpr std::uint64_t kFirstMessage = std::uint64_t{1} << 61;
+    static constexpr std::uint64_t kFirstFault = std::uint64_t{1} << 60;
+    static constexpr std::uint64_t kMostRanks = 1024;
     HostChannel(int rank, std::vector<int> peers, std::string name, HostControl control);
     void raise(const Side& side, std::uint32_t epoch) const;
+    [[nodiscard]] bool gives_up();
 
     int rank_;
     std::vector<int> peers_;

@@ -19,6 +19,7 @@
 
 #include "runtime/heap/fields.hpp"
 #include "runtime/heap/process.hpp"
+#include "runtime/signals/turns.hpp"
 
 #include "syncopate/at.hpp"
 #include "syncopate/try.hpp"
@@ -73,10 +74,13 @@ Result<Listener> listen_here(bool loop_back, int backlog) {
 /// Waits until `fd` is ready for `events`; false at the deadline.
 bool is_ready(int fd, short events, Clock::time_point deadline) {
     while (true) {
-        const auto left = std::chrono::duration_cast<Milliseconds>(deadline - Clock::now()).count();
+        const auto left = std::chrono::duration_cast<Milliseconds>(deadline - now_on_host()).count();
         if (left <= 0) return false;
         pollfd entry{fd, events, 0};
-        if (poll(&entry, 1, static_cast<int>(std::min<long long>(left, 1'000))) > 0) return true;
+        const bool by_turns = Turns::of_thread() != nullptr;
+        if (poll(&entry, 1, by_turns ? 0 : static_cast<int>(std::min<long long>(left, 1'000))) > 0)
+            return true;
+        if (by_turns) sleep_on_host(Milliseconds{1});
     }
 }
 
@@ -128,7 +132,7 @@ Status accept_all(const FileDescriptor& listener, const std::string& token, std:
             return socket_error("accept");
         if (!client || !set_up(client.get())) continue;
         std::string hello;
-        const auto patience = std::min(deadline, Clock::now() + Milliseconds{2'000});
+        const auto patience = std::min(deadline, now_on_host() + Milliseconds{2'000});
         while (hello.size() < kHello && is_ready(client.get(), POLLIN, patience)) {
             char bytes[kHello];
             const ssize_t count = recv(client.get(), bytes, kHello - hello.size(), 0);
@@ -147,7 +151,7 @@ Status accept_all(const FileDescriptor& listener, const std::string& token, std:
 
 Result<std::map<int, FileDescriptor>> connect_ranks(Rendezvous& rendezvous, const std::string& label,
                                                     const std::vector<int>& peers) {
-    const auto deadline = Clock::now() + rendezvous.timeout();
+    const auto deadline = now_on_host() + rendezvous.timeout();
     const int rank = rendezvous.rank();
     SYNCOPATE_TAKE(const std::vector<Bytes> networks,
                    agree(rendezvous, label + "-hosts", network() + " " + host_name()));
