@@ -11,7 +11,7 @@ template <typename T>
 class Rare {
 public:
     Rare() = default;
-    Rare(T value) { set(std::move(value)); }
+    Rare(T value) { set(std::move(value)); }  // NOLINT(google-explicit-constructor)
     Rare(const Rare& other) : value_(other.value_ ? std::make_unique<T>(*other.value_) : nullptr) {}
     Rare(Rare&&) noexcept = default;
     Rare& operator=(const Rare& other) {

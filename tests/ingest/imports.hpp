@@ -23,7 +23,7 @@ inline std::string op_text(const plan::Plan& plan, std::int32_t rank, std::size_
         text += fmt::format(" {}->{}", op.source_rank(rank), op.destination_rank(rank));
     text += " " + chunk(op.src) + " -> " + chunk(op.dst);
     if (op.reduce != plan::Reduce::none) text += " " + std::string(plan::name_of(op.reduce));
-    std::vector<plan::OpRef> after = op.after;
+    plan::OpRefs after = op.after;
     std::sort(after.begin(), after.end());
     if (!after.empty()) text += " after";
     for (const plan::OpRef ref : after) text += fmt::format(" {}:{}", ref.rank, ref.index);

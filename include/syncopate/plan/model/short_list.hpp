@@ -32,7 +32,9 @@ public:
     ShortList() {}  // NOLINT(modernize-use-equals-default): it would set the elements, too
     explicit ShortList(std::size_t count, const T& value = T()) { resize(count, value); }
     ShortList(std::initializer_list<T> items) { assign(items.begin(), items.end()); }
-    ShortList(const std::vector<T>& items) { assign(items.begin(), items.end()); }
+    ShortList(const std::vector<T>& items) {  // NOLINT(google-explicit-constructor)
+        assign(items.begin(), items.end());
+    }
     template <std::input_iterator Iterator>
     ShortList(Iterator first, Iterator last) {
         assign(first, last);
