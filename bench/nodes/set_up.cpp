@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include <cstdio>
+#include <fstream>
 #include <string>
 
 #include "syncopate/emit/artifact.hpp"
@@ -28,10 +29,13 @@ double cpu_seconds() {
     return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+/// Not getrusage's: that begins with what the process had that started this one.
 double most_gb() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return static_cast<double>(usage.ru_maxrss) / 1e6;
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+        if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / 1e6;
+    }
+    return 0;
 }
 
 int fail(const Error& error) {
