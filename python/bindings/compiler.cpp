@@ -25,6 +25,7 @@
 #include "syncopate/emit/table.hpp"
 #include "syncopate/kernel/model/compare.hpp"
 #include "syncopate/ops/program.hpp"
+#include "syncopate/ops/ragged.hpp"
 #include "syncopate/ops/strategy.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 
@@ -142,6 +143,35 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     return unwrap(emit::make_artifact(std::move(texts), plan, options, rank));
 }
 
+/// As fuse_stages, of one stage whose rows come in groups (ops/ragged.hpp), with what its stages are given beside tensors.
+nb::tuple fuse_ragged(const StageTuple& stage, const plan::Plan& plan, const std::string& device,
+                      std::int32_t num_sms, const ops::Strategy& strategy, std::int64_t programs) {
+    const std::vector<emit::StageText> texts = texts_of({stage}, num_sms, {});
+    const fuse::Options options =
+        ops::fuse_options(strategy, device == "cuda" ? fuse::Device::cuda : fuse::Device::host);
+    emit::Artifact artifact;
+    ops::RaggedProgram program;
+    {
+        const GilReleased released;
+        program = unwrap(ops::ragged_program(texts.front(), plan, programs));
+        artifact = unwrap(emit::make_artifact(program.program, options));
+    }
+    nb::dict made;
+    made["tensor"] = program.of.tensor;
+    made["counts"] = program.of.counts;
+    made["experts"] = program.of.experts;
+    made["own"] = program.of.own;
+    made["columns"] = program.of.columns;
+    made["bound"] = program.of.bound;
+    made["reads"] = program.user.reads;
+    made["offsets"] = program.user.offsets;
+    made["makes"] = program.user.makes;
+    made["expert_of"] = program.user.expert_of;
+    made["row_of"] = program.user.row_of;
+    made["tile"] = ops::kRaggedTile;
+    return nb::make_tuple(std::move(artifact), made);
+}
+
 }  // namespace
 
 std::vector<emit::StageText> texts_of(const std::vector<StageTuple>& stages, std::int32_t num_sms,
@@ -167,6 +197,11 @@ void bind_compiler(nb::module_& m) {
           "are of its tiles. `device_name`: as the driver calls what runs "
           "them; "
           "its figures are those by which the passes choose.");
+    m.def("fuse_ragged", &fuse_ragged, nb::arg("stage"), nb::arg("plan"), nb::arg("device"),
+          nb::arg("num_sms"), nb::arg("strategy"), nb::arg("programs"),
+          "As `fuse`, of a kernel over rows in groups of which only the device knows how many they are: the "
+          "artifact, whose "
+          "first stages are those of kernels/ragged.py, and what they are given; see ops/ragged.hpp.");
     m.def(
         "require_same_footprints",
         [](const StageTuple& stated, const StageTuple& found, std::int32_t num_sms) {

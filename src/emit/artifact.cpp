@@ -213,7 +213,7 @@ Result<fuse::StagedProgram> analyse_stages(std::vector<StageText> stages, plan::
                                          "kernel that is read finds "
                                          "its rows by numbers. Where the counts are known before the call, "
                                          "fuse plan.counted(counts); "
-                                         "where only the device knows them, give sy.ops.moe your products",
+                                         "where only the device knows them, sy.fuse in Python takes it",
                                          param, tensor_name),
                              {.file = stage.file},
                              ErrorClass::usage};

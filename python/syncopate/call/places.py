@@ -78,7 +78,7 @@ def check_output(plan, rank, tensor, parameter, value, shape, dtype, device, ord
     held = _extents(final_box(plan, rank, tensor))
     where = f"{parameter} (bound to {tensor}, rank {rank})"
     _check_shape(where, value, held, "what this rank holds at the end, of shape", [list(shape)])
-    _check_place(where, value, dtype, device, ordinal)
+    check_place(where, value, dtype, device, ordinal)
 
 
 def check_shard(plan, rank, tensor, parameter, value, shape, dtype, device, ordinal) -> None:
@@ -91,7 +91,7 @@ def check_shard(plan, rank, tensor, parameter, value, shape, dtype, device, ordi
     else:
         held, what = list(shape), "the tensor's shape"
     _check_shape(where, value, held, what)
-    _check_place(where, value, dtype, device, ordinal)
+    check_place(where, value, dtype, device, ordinal)
 
 
 def _extents(box: list[tuple[int, int]] | None) -> list[int]:
@@ -104,7 +104,7 @@ def _check_shape(where, value, held, what, others=()) -> None:
         raise ValueError(f"{where}: expected {what} {held}, got {given}")
 
 
-def _check_place(where, value, dtype, device, ordinal) -> None:
+def check_place(where, value, dtype, device, ordinal) -> None:
     base, (_, strides) = base_of(value), shape_and_strides(value)
     if DTYPE_NAMES[base.dtype] != dtype:
         raise ValueError(f"{where}: expected dtype {dtype}, got {DTYPE_NAMES[base.dtype]}")

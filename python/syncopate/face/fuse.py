@@ -13,6 +13,7 @@ from ..strategy import Strategy
 from .chain import ChainKernel
 from .chosen import AutoKernel
 from .fused import FusedKernel
+from .ragged import RaggedKernel
 
 
 def _one_each(name: str, given: Any, kernels: int) -> list[Mapping[str, Any]]:
@@ -38,6 +39,7 @@ def fuse(
     host_delay: float = 0.0,
     seed: int = 0,
     way: str | None = None,
+    over: str | None = None,
 ) -> FusedKernel:
     """Makes a distributed kernel from a Triton kernel for one GPU, or a stated one (sy.kernel), or a list of them, and a plan.
 
@@ -49,7 +51,9 @@ def fuse(
     which chunks are late at random. `values`: parameter name → the elements of an integer tensor (a sequence, or a
     tensor) that every launch passes, such as the offsets of sequences: what the kernel loads from it is then known. Of
     a list of kernels one mapping each. Launches are held against it: each of them on the host, on a GPU the first one.
-    `FusedKernel.stages[i].values` may be changed between calls, to prepare for other elements.
+    `FusedKernel.stages[i].values` may be changed between calls, to prepare for other elements. A plan with rows in groups, of
+    which only the device knows how many they are, takes one kernel that is bound to the rows and to their counts
+    (ragged.RaggedKernel); `over`, of these only: rows beyond the plan's bound are an "error" (None), or left out: "drop".
 
     Without a plan: several kernels of one GPU that overlap tile by tile (ChainKernel); `bind` names the arrays that they
     share; there is no `strategy`. `way` is of these only: "tiles", "single", "programmatic", "stream", or the fastest one
@@ -67,15 +71,33 @@ def fuse(
             raise ValueError(f"strategy: kernels without a plan have a way instead, not {strategy!r}")
         return ChainKernel(stages, group, way=way, deadline=deadline, host_delay=host_delay, seed=seed)
     _require_plan_and_bound(plan, stages)
+    is_ragged = any(tensor in plan.ragged for stage in stages for tensor in stage.bind.values())
+    if over is not None and not is_ragged:
+        raise ValueError("over: only a plan whose rows come in groups has a bound, bound to a parameter")
     if way is not None:
         raise ValueError(
             "way: only chains have one, kernels without a plan; a plan's kernels have a strategy"
         )
     if strategy == "auto":
+        if is_ragged:
+            raise ValueError(
+                'strategy: "auto" knows no plan with rows in groups: leave it out, or give a Strategy'
+            )
         return AutoKernel(stages, plan, group, deadline=deadline, host_delay=host_delay, seed=seed)
     if isinstance(strategy, str):
         raise ValueError(f'strategy: expected a Strategy, "auto" or None, got "{strategy}"')
     _require_own_fields(strategy)
+    if is_ragged:
+        return RaggedKernel(
+            stages,
+            plan,
+            group,
+            strategy,
+            over=over or "error",
+            deadline=deadline,
+            host_delay=host_delay,
+            seed=seed,
+        )
     return FusedKernel(stages, plan, group, strategy, deadline=deadline, host_delay=host_delay, seed=seed)
 
 
@@ -83,13 +105,6 @@ def _require_plan_and_bound(plan: Any, stages: Sequence[Stage]) -> None:
     """Without a bound parameter a kernel would run alone, beside a plan that moves what it does not see."""
     if not isinstance(plan, _syncopate.Plan):
         raise TypeError(f"plan: expected a Plan (sy.plans), got {type(plan).__name__}")
-    for stage in stages:
-        for parameter, tensor in stage.bind.items():
-            if tensor in plan.ragged:
-                raise ValueError(
-                    f"{parameter}: {tensor} has rows in groups, of which only a call knows how many. Where the host knows, fuse "
-                    "plan.counted(counts); where only the device does, give sy.ops.moe your products"
-                )
     if any(stage.bind for stage in stages):
         return
     names = ", ".join(name for name, *_ in plan.tensors)

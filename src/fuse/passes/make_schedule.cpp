@@ -270,7 +270,9 @@ private:
                 StageSlots{first, count, order.phased, overlaps, loops, order.head_start});
             if (partial) {
                 stage.tiles = tiles;
-                if (order.own_grid[0] > 0) stage.own_grid = {order.own_grid[0], order.own_grid[1]};
+                // A call makes as many slots as the kernel's own grid has programs.
+                if (order.own_grid[0] > 0 && order.most_slots == 0)
+                    stage.own_grid = {order.own_grid[0], order.own_grid[1]};
             }
             stage.most_slots = order.most_slots;
             first += count;

@@ -1,0 +1,73 @@
+// Ragged: a user's own kernel over rows that come in groups (source rank × expert), of which only a call knows how many they
+// are. Its front end has read it; it finds an expert's rows by an offsets tensor, which it loads on the device.
+//
+//     counts     this rank's counts, which the call brings, to all ranks
+//     layout     where each group lies, the offsets that the user's kernel loads, and the tables of the two next stages
+//     rows       this rank's rows are stored at their experts' ranks
+//     NAME       the user's kernel: a tile starts when all rows of its expert are there
+//
+// The kernels of the first three are python/syncopate/kernels/ragged.py. Which expert a tile is of is read from its
+// footprint, with offsets that keep experts apart; that it stays among the expert's rows, whatever the counts, from that it
+// loads no other expert's offsets, and from its footprints where experts have few rows, none, or all.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "syncopate/emit/artifact.hpp"
+#include "syncopate/fuse/model/program.hpp"
+#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/plan/model/plan.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::ops {
+
+/// What a plan says of its rows in groups.
+struct RaggedRows {
+    std::string tensor;  ///< that has them
+    std::string
+        counts;  ///< that the call brings: row r, of the rows of rank r for each expert, is what rank r has
+    std::int64_t ranks = 0;
+    std::int64_t experts = 0;  ///< of all ranks
+    std::int64_t own = 0;      ///< of each rank: rank r has experts [r · own, (r + 1) · own)
+    std::int64_t columns = 0;
+    std::int64_t rows = 0;   ///< for which there is memory
+    std::int64_t bound = 0;  ///< that come to a rank at most
+    bool kept = false;       ///< the rows that came are the user's until the next call
+    plan::DType dtype = plan::DType::bf16;
+};
+
+/// Of the plan's tensor with groups. Fails, with rank and op where it is about one, where the plan does anything but
+/// bring each group from its rank to its expert's, by pushes.
+[[nodiscard]] Result<RaggedRows> ragged_rows(const plan::Plan& plan);
+
+/// A user's kernel as groups of tiles, an expert's each, and which tiles they are.
+struct RaggedKernel {
+    kernel::Kernel kernel;
+    std::string reads;    ///< the parameter that the rows are
+    std::string offsets;  ///< that says where an expert's rows begin, and the next one's
+    std::string makes;    ///< one that it stores into
+    // By tile: its expert, from 0 on in each rank, or -1 if it reads no rows; and with which of the expert's rows it begins.
+    std::vector<std::int32_t> expert_of;
+    std::vector<std::int32_t> row_of;
+};
+
+/// `stage`: its bindings have the parameter of the rows and that of the counts. Fails, naming file, line and parameter, where
+/// a tile reads rows of several experts, or others than its expert's; where its launch has no tile for some of the rows
+/// that an expert may have; and where the kernel takes the rows in another way than by a pointer.
+[[nodiscard]] Result<RaggedKernel> ragged_kernel(const emit::StageText& stage, const RaggedRows& of);
+
+struct RaggedProgram {
+    fuse::StagedProgram program;
+    RaggedRows of;
+    RaggedKernel user;  ///< its `kernel` is the program's last stage
+};
+
+inline constexpr std::int64_t kRaggedTile = 32;  ///< rows that are moved together
+
+/// `programs`: of the stages before the user's.
+[[nodiscard]] Result<RaggedProgram> ragged_program(const emit::StageText& stage, const plan::Plan& plan,
+                                                   std::int64_t programs);
+
+}  // namespace syncopate::ops

@@ -1,0 +1,283 @@
+"""A user's own kernel over rows that come in groups, of which only the device knows how many they are (ops/ragged.hpp).
+
+    fused = sy.fuse(grouped, plan, bind={"a_ptr": "A", "offsets_ptr": "counts"}, over="drop")
+    fused[grid](a, b, c, counts, N, K, …)
+
+`a` has this rank's rows, expert by expert; `counts` [experts] says on the device how many each expert gets. The kernel is given
+the rows that came for this rank's experts, and, in the place of `counts`, offsets [experts / ranks + 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+
+from .. import _syncopate
+from ..call.arguments import base_of, is_descriptor
+from ..call.places import check_place
+from ..call.prepared import Prepared
+from ..call.stage_call import Call, Stage, TakenCall, launch_of
+from ..call.stated import StatedKernel
+from ..group import Group
+from ..kernels import ragged as kernels
+from ..strategy import PROGRAMS_ON_HOST
+from .fused import FusedKernel
+
+OVER = ("error", "drop")
+_LAYOUTS = 32  # programs of `ragged_layout`, at most: its tables are small
+
+
+@dataclass
+class _Made:
+    """What a program's stages are given beside the user's arguments, on the device."""
+
+    of: dict[str, Any]
+    scratch: dict[str, torch.Tensor]
+    strides: dict[str, int]
+
+
+class RaggedKernel(FusedKernel):
+    """Launches like its kernel: `fused[grid](a, b, c, counts, …)`. `over`: what becomes of rows beyond the plan's bound, the
+    last ones that come to a rank: an "error" on all ranks, or they are left out ("drop"). On the host each call tells it, of a
+    GPU `check` does, of all calls. `offsets`: of the last call where each expert's rows begin, and the end."""
+
+    def __init__(
+        self, stages: Sequence[Stage], plan: Any, group: Any, strategy: Any, *, over: str, **timing: Any
+    ) -> None:
+        if over not in OVER:
+            raise ValueError(f"over: expected {' or '.join(map(repr, OVER))}, got {over!r}")
+        if len(stages) != 1 or isinstance(stages[0].kernel, StatedKernel):
+            raise ValueError(
+                "a plan with rows in groups, which only a call counts, takes one kernel in Triton"
+            )
+        if stages[0].values:
+            raise ValueError(
+                f"values: {', '.join(stages[0].values)}: not of a plan with rows in groups, which only a call counts. "
+                "Where the host knows the counts, fuse plan.counted(counts)"
+            )
+        super().__init__(stages, plan, group, strategy, **timing)
+        self.over = over
+        self._made: dict[Prepared, _Made] = {}
+        self._last: _Made | None = None
+
+    @property
+    def offsets(self) -> torch.Tensor:
+        """[experts / ranks + 1], on the device: the next call's as soon as there is one."""
+        if self._last is None:
+            raise ValueError("offsets: there was no call")
+        return self._last.scratch["offsets_ptr"]
+
+    def run(self, calls: Sequence[Call]) -> None:
+        prepared, (items,) = self._find(calls)
+        made = self._made[prepared]
+        given = self._given(prepared, made, items)
+        prepared.require_there()
+        key = tuple(
+            (n, v.data_ptr(), v.dtype, v.shape[0]) if isinstance(v, torch.Tensor) else (n, v)
+            for n, v in items.items()
+        )
+        try:
+            prepared.launch(key, lambda: given)
+        except ValueError:
+            if not self.drops(prepared) or not prepared.op.had_been_told:
+                raise
+            self.run(calls)  # what ended it was no news to this rank
+            return
+        self._last = made
+        if not prepared.is_on_gpu:
+            self._judge(made)
+
+    def check(self) -> None:
+        """Raises SyncopateError if a wait of an earlier call expired, and ValueError, on all ranks, where in calls since the last
+        check counts were none, or rows over the bound came and that is an error. Synchronises the device."""
+        try:
+            super().check()
+        except _syncopate.SyncopateError:
+            for made in self._made.values():
+                made.scratch["seen_ptr"].zero_()  # what a failed call has seen, not all ranks have
+            raise
+        for prepared, made in self._made.items():
+            if prepared.is_on_gpu:
+                torch.cuda.synchronize(made.scratch["seen_ptr"].device)
+            self._judge(made)
+
+    def reset(self) -> None:
+        super().reset()
+        for made in self._made.values():
+            made.scratch["seen_ptr"].zero_()
+
+    def drops(self, prepared: Prepared) -> bool:
+        dropped = super().drops(prepared)
+        if dropped:
+            self._made.pop(prepared, None)
+        return dropped
+
+    def close(self) -> None:
+        super().close()
+        self._made.clear()
+        self._last = None
+
+    def shard(self, prepared: Prepared, tensor: str) -> torch.Tensor:
+        raise ValueError(f"{tensor}: where its rows lie only a call knows; they are not written in place")
+
+    def result(self, prepared: Prepared, tensor: str) -> torch.Tensor:
+        """The rows that came for this rank's experts, where they lie until the next call: see `offsets`."""
+        if tensor != self._made[prepared].of["tensor"] or not self.plan.final(prepared.op.rank):
+            raise ValueError(f"{tensor}: the plan does not say that it is kept (final)")
+        return prepared.tensors[tensor]
+
+    def _judge(self, made: _Made) -> None:
+        """Of all calls since it was last asked; the same on all ranks."""
+        over, wrong, *calls = made.scratch["seen_ptr"].tolist()
+        made.scratch["seen_ptr"].zero_()
+        said = []
+        if wrong or calls[1]:
+            said.append(
+                f"{made.of['counts']}: counts below 0, or of more rows than were given: {wrong} in all"
+            )
+        if over and self.over == "error":
+            bound = made.of["bound"]
+            said.append(
+                f"bound: as many as {over} rows more than {bound} come to a rank: give the plan a bound of {bound + over}, "
+                'or over="drop"'
+            )
+        if said:
+            raise ValueError("; ".join(said))
+
+    def _find(self, calls: Sequence[Call]) -> tuple[Prepared, list[dict[str, Any]]]:
+        """How many rows a rank gives is not what is compiled for."""
+        if len(calls) != 1:
+            raise TypeError(f"the program has 1 stage: give a Call for it, got {len(calls)}")
+        one = launch_of(self.stages[0], calls[0])
+        for parameter, tensor in self.stages[0].bind.items():
+            if tensor in self.plan.ragged and parameter in one.tensors:
+                shape, _, dtype, block = one.tensors[parameter]
+                one.tensors[parameter] = ([0, *shape[1:]], [], dtype, block)
+        prepared = self._prepared.get(one.key)
+        if prepared is not None and prepared.op.retired:
+            self.drops(prepared)
+            prepared = None
+        if prepared is None:
+            prepared = self._prepared[one.key] = self._prepare([one])
+        return prepared, [one.items]
+
+    def _bind_to_plan(self, index: int, one: TakenCall, group: Group, device: str) -> None:
+        """That the call brings rows and counts as the plan has them; `run` looks at each call's."""
+        for parameter in self.stages[index].bind:
+            if parameter not in one.tensors:
+                name = self._texts["cuda"][index].name
+                raise ValueError(
+                    f"bind: {parameter} is not a tensor parameter of {name}; it has {', '.join(one.tensors)}"
+                )
+            self._require(parameter, one.items[parameter], device, group.ordinal)
+
+    def _require(self, parameter: str, value: Any, device: str, ordinal: int) -> None:
+        tensor = self.stages[0].bind[parameter]
+        shape, dtype = next((list(s), d) for name, s, d in self.plan.tensors if name == tensor)
+        if is_descriptor(value):
+            raise ValueError(f"{parameter}: rows in groups are read by pointers, not by a descriptor")
+        where = f"{parameter} (bound to {tensor})"
+        if tensor in self.plan.ragged:
+            good = value.dim() == 2 and value.shape[1] == shape[1] and value.shape[0] <= shape[0]
+            wanted = f"[rows, {shape[1]}], of at most {shape[0]} rows"
+        else:
+            good = value.numel() == shape[1] and value.shape[-1:] == (shape[1],)
+            wanted = f"this rank's counts, [{shape[1]}]"
+        if not good:
+            raise ValueError(f"{where}: expected {wanted}, got {list(value.shape)}")
+        if not value.is_contiguous():
+            raise ValueError(f"{where}: it must be contiguous")
+        check_place(where, value, dtype, device, ordinal)
+
+    def _set_up(self, taken: Sequence[TakenCall], group: Group, device: str) -> Prepared:
+        (one,), (text,) = taken, self._texts_on(device)
+        programs = group.multiprocessors(PROGRAMS_ON_HOST)
+
+        def fused() -> tuple[Any, dict[str, Any], Any]:
+            stage = (
+                text.source,
+                text.file,
+                text.asked,
+                dict(self.stages[0].bind),
+                one.scalars,
+                one.tensors,
+                one.grid,
+            )
+            artifact, of = _syncopate.fuse_ragged(
+                stage, self.plan, device, group.multiprocessors(), self.strategy, min(programs, _LAYOUTS)
+            )
+            return artifact, of, text.load(artifact.stages[-1])
+
+        artifact, of, kernel = self._together(group, "fused", fused)
+        own = [kernels.ragged_counts, kernels.ragged_layout, kernels.ragged_rows]
+        prepared = Prepared(artifact, group, [*own, kernel], what=self._what, **self._timing)
+        # The plan counts what is stored there; it lies where the user has it.
+        prepared.stages[-1].bind = {of["reads"]: of["tensor"]}
+        made = self._made[prepared] = self._scratch(prepared, of, one)
+        options = [{"num_warps": 4, "num_stages": 2}] * 3
+
+        def compiled() -> None:
+            prepared.compile(self._given(prepared, made, one.items), [*options, one.options])
+
+        try:
+            self._together(group, "compiled", compiled)
+        except Exception:
+            self._made.pop(prepared)
+            if self._in_step:
+                prepared.close()
+            raise
+        return prepared
+
+    @staticmethod
+    def _scratch(prepared: Prepared, of: dict[str, Any], one: TakenCall) -> _Made:
+        device = base_of(one.items[of["reads"]]).device
+
+        def numbers(*shape: int) -> torch.Tensor:
+            return torch.zeros(*shape, dtype=torch.int32, device=device)
+
+        with torch.inference_mode(False):  # calls in and out of it write to these
+            scratch = {
+                "sent_ptr": numbers(2, of["experts"]),
+                "group_ptr": numbers(of["experts"]),
+                "offsets_ptr": numbers(of["own"] + 1),
+                "status_ptr": numbers(2),
+                "seen_ptr": numbers(4),
+                "expert_ptr": torch.tensor(of["expert_of"], dtype=torch.int32, device=device),
+                "row_ptr": torch.tensor(of["row_of"], dtype=torch.int32, device=device),
+            }
+        stride = prepared.op.heap.stride
+        strides = {name: stride // tensor.element_size() for name, tensor in prepared.tensors.items()}
+        return _Made(of, scratch, strides)
+
+    def _given(self, prepared: Prepared, made: _Made, items: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The arguments of each stage."""
+        of, pow2 = made.of, triton.next_power_of_2
+        rows, counts = items[of["reads"]], items[of["offsets"]]
+        device, rank = "cuda" if prepared.is_on_gpu else "host", prepared.op.rank
+        for parameter in (of["reads"], of["offsets"]):
+            self._require(parameter, items[parameter], device, rows.device.index)
+        ranks = self.plan.num_ranks
+        known = {
+            **made.scratch,
+            "counts_ptr": prepared.tensors[of["counts"]], "x_ptr": prepared.tensors[of["tensor"]],
+            "rows_ptr": prepared.op.table_tensor_of(2), "user_ptr": prepared.op.table_tensor_of(3),
+            "rank": rank, "ROWS": rows.shape[0], "E": of["experts"], "R": ranks, "EXPERTS": of["own"],
+            "BOUND": of["bound"], "TILE": of["tile"], "TILES": len(of["expert_of"]), "H": of["columns"],
+            "COLUMNS": min(pow2(of["columns"]), 512), "SLOTS": 32,
+            "BE": pow2(of["own"]), "BR": pow2(ranks), "BALL": pow2(of["experts"]),
+        }  # fmt: skip
+        stages: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+            (kernels.ragged_counts, {"given_ptr": counts, "stride": made.strides[of["counts"]]}),
+            (kernels.ragged_layout, {}),
+            (kernels.ragged_rows, {"given_ptr": rows, "stride": made.strides[of["tensor"]]}),
+        ]
+        given = [
+            {name: (known | more)[name] for name in kernel.arg_names if not name.startswith("sy_")}
+            for kernel, more in stages
+        ]
+        given.append({**items, of["offsets"]: made.scratch["offsets_ptr"]})
+        return given

@@ -1,0 +1,157 @@
+"""What brings the rows of a ragged plan to a user's own kernel (ops/ragged.cpp), in Triton, for GPUs and for the host's interpreter.
+
+The call brings how many rows this rank has for each expert. `ragged_counts` tells every rank; `ragged_layout` makes of all
+counts where groups of rows (source rank, expert) lie, the offsets that the user's kernel reads, and the slots of the two
+stages after it; `ragged_rows` stores this rank's rows where their experts are. Nothing of it is read by the host.
+"""
+
+import triton
+import triton.language as tl
+
+from .._syncopate import layout
+from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post
+from .moe import _at_rank, _make_slots, _places
+
+_NUM_SLOTS = tl.constexpr(layout.NUM_SLOTS)
+_FIRST_SLOT = tl.constexpr(layout.FIRST_SLOT)
+_SLOT_WORDS = tl.constexpr(layout.SLOT_WORDS)
+_SLOT_TILE = tl.constexpr(layout.SLOT_TILE)
+_SLOT_WAITS = tl.constexpr(layout.SLOT_WAITS)
+_SLOT_GROUP = tl.constexpr(layout.SLOT_GROUP)
+_SLOT_ROWS = tl.constexpr(layout.SLOT_ROWS)
+_SLOT_MAKES = tl.constexpr(layout.SLOT_MAKES)
+_GROUPS = tl.constexpr(layout.GROUPS)
+_GROUP_HEAD = tl.constexpr(4)
+_MADE_WORDS = tl.constexpr(layout.MADE_WORDS)
+_MADE_TILES = tl.constexpr(layout.MADE_TILES)
+_AT_ONCE = tl.constexpr(layout.AT_ONCE)
+# Of the words of `status` and `seen`, as kernels/moe.py has them.
+_OVER, _BAD = tl.constexpr(0), tl.constexpr(1)
+_CALLS_OVER, _CALLS_BAD = tl.constexpr(2), tl.constexpr(3)
+_MOST = tl.constexpr(2**30)  # rows: sums of it stay within 64 bits, and what is told within 32
+
+
+@triton.jit
+def ragged_counts(
+    given_ptr, counts_ptr, rank, stride, sy_schedule, sy_control, ROWS, E: tl.constexpr, R: tl.constexpr, BALL: tl.constexpr,
+):  # fmt: skip
+    """This rank's counts [E] to all ranks, as far as it has so many rows; the last column says by how many they are wrong:
+    below 0, or more than there are rows."""
+    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+        first = tl.minimum(sy_acquire(sy_schedule, sy_control, slot), 0)
+        every = tl.arange(0, BALL)
+        given = tl.load(given_ptr + first + every, mask=every < E, other=0).to(tl.int64)
+        most = tl.minimum(tl.maximum(given, 0), _MOST)
+        before = tl.cumsum(most, 0) - most
+        taken = tl.minimum(most, tl.maximum(ROWS - before, 0))
+        wrong = tl.minimum(tl.sum(tl.minimum(tl.abs(given - taken), _MOST), 0), _MOST)
+        for peer in range(R):
+            there = _at_rank(counts_ptr, peer, rank, stride) + rank * (E + 1)
+            tl.store(there + every, taken.to(tl.int32), mask=every < E)
+            tl.store(there + E, wrong.to(tl.int32))
+        sy_post(sy_schedule, sy_control, slot)
+    sy_finish(sy_schedule, sy_control)
+
+
+@triton.jit
+def _place_tiles(table_ptr, first, rows, expert_ptr, row_ptr, TILES: tl.constexpr, EXPERTS: tl.constexpr,
+                 BE: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """The slots of the user's kernel, one a tile, in its own order. A tile waits and posts as the group of its expert does
+    (`expert_ptr`, below 0: of none); one that begins (`row_ptr`) behind the expert's `rows` has nothing to wait for."""
+    records = table_ptr + tl.load(table_ptr + _GROUPS) + _GROUP_HEAD
+    word, experts = tl.arange(0, _SLOT_WORDS)[None, :], tl.arange(0, BE)[None, :]
+    of_record = (
+        tl.load(records + _SLOT_WORDS * experts + _SLOT_TILE, mask=experts < EXPERTS, other=first - 1) - first
+    )
+    if tl.program_id(0) == 0:
+        tl.store(table_ptr + _NUM_SLOTS, TILES)
+    for begin in range(tl.program_id(0) * BLOCK, TILES, tl.num_programs(0) * BLOCK):
+        tile = begin + tl.arange(0, BLOCK)
+        expert = tl.load(expert_ptr + tile, mask=tile < TILES, other=-1)
+        row = tl.load(row_ptr + tile, mask=tile < TILES, other=0)
+        mine = (of_record == expert[:, None]) & (experts < EXPERTS)
+        record = tl.sum(tl.where(mine, experts, 0), 1)
+        left = tl.sum(tl.where(experts == expert[:, None], rows[None, :], 0), 1) - row
+        named = expert >= 0
+        made = tl.load(
+            records + _SLOT_WORDS * record[:, None] + word,
+            mask=named[:, None] & (word < _SLOT_WORDS),
+            other=0,
+        )
+        waits = (word == _SLOT_WAITS) | (word == _SLOT_WAITS + 1)
+        made = tl.where(waits & (left <= 0)[:, None], 0, made)
+        made = tl.where(word == _SLOT_TILE, tile[:, None], made)
+        made = tl.where(word == _SLOT_GROUP, expert[:, None], made)
+        made = tl.where(word == _SLOT_ROWS, tl.maximum(left, 0)[:, None], made)
+        tl.store(
+            table_ptr + _FIRST_SLOT + _SLOT_WORDS * tile[:, None] + word, made, mask=(tile < TILES)[:, None]
+        )
+
+
+@triton.jit
+def ragged_layout(
+    counts_ptr, sent_ptr, group_ptr, offsets_ptr, status_ptr, seen_ptr, rows_ptr, user_ptr, expert_ptr, row_ptr,
+    rank, sy_schedule, sy_control, E: tl.constexpr, R: tl.constexpr, EXPERTS: tl.constexpr, BOUND: tl.constexpr,
+    TILE: tl.constexpr, TILES: tl.constexpr, BE: tl.constexpr, BR: tl.constexpr, BALL: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    """Of the counts of all ranks:
+
+    sent_ptr [2, E]          of this rank's group for each expert: where it begins there, how many of its rows come
+    group_ptr [E]            where the group begins among the rows that the call brings
+    offsets_ptr [E / R + 1]  of each expert of this rank where its rows begin, and the end of the last ones
+    status_ptr [2]           rows over the bound, of the rank to which most come; by how many all ranks' counts are wrong
+    seen_ptr [4]             of all calls: the most of the first, the sum of the second; in how many there were any of each
+    the tables of the stages that follow
+    """
+    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+        # A tile is not below 0, but only the device knows: no count is loaded before the wait is over.
+        counts_ptr += tl.minimum(sy_acquire(sy_schedule, sy_control, slot), 0)
+    experts, sources, every = tl.arange(0, BE), tl.arange(0, BR)[None, :], tl.arange(0, BALL)
+    count = tl.load(counts_ptr + rank * (E + 1) + every, mask=every < E, other=0)
+    group = tl.cumsum(count, 0) - count
+    tl.store(group_ptr + every, group, mask=every < E)
+    over = tl.sum(count, 0) * 0
+    for peer in range(R):
+        begin, taken, run, rows, left = _places(counts_ptr, peer, E, EXPERTS, BOUND, 1, BE, BR, R)
+        over = tl.maximum(over, left)
+        place = peer * EXPERTS + experts
+        tl.store(sent_ptr + place, tl.sum(tl.where(sources == rank, begin, 0), 1), mask=experts < EXPERTS)
+        tl.store(sent_ptr + E + place, tl.sum(tl.where(sources == rank, taken, 0), 1), mask=experts < EXPERTS)
+    bad = tl.sum(tl.load(counts_ptr + tl.arange(0, BR) * (E + 1) + E, mask=tl.arange(0, BR) < R, other=0), 0)
+    begin, taken, run, rows, left = _places(counts_ptr, rank, E, EXPERTS, BOUND, 1, BE, BR, R)
+    tl.store(offsets_ptr + experts, run, mask=experts < EXPERTS)
+    tl.store(offsets_ptr + EXPERTS, tl.sum(rows, 0))
+    tl.store(status_ptr + _OVER, over)
+    tl.store(status_ptr + _BAD, bad)
+    if tl.program_id(0) == 0:
+        tl.atomic_max(seen_ptr + _OVER, over)
+        tl.atomic_add(seen_ptr + _BAD, bad)
+        tl.atomic_add(seen_ptr + _CALLS_OVER, tl.minimum(over, 1))
+        tl.atomic_add(seen_ptr + _CALLS_BAD, tl.minimum(bad, 1))
+    _place_tiles(user_ptr, rank * EXPERTS, rows, expert_ptr, row_ptr, TILES, EXPERTS, BE, SLOTS)
+    tl.debug_barrier()
+    going = tl.load(sent_ptr + E + every, mask=every < E, other=0)
+    # The next rank's experts first: all ranks sending to one would leave the links to the others idle.
+    _make_slots(rows_ptr, 0, going, group, every, E, TILE, 1, SLOTS, 0, (rank + 1) % R * EXPERTS)
+    sy_finish(sy_schedule, sy_control)
+
+
+@triton.jit
+def ragged_rows(
+    given_ptr, group_ptr, sent_ptr, x_ptr, rank, stride, sy_schedule, sy_control,
+    EXPERTS: tl.constexpr, H: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Rows of `given` [., H], which lie expert by expert, to where their experts are."""
+    lane = tl.arange(0, TILE)[:, None]
+    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+        first = sy_acquire(sy_schedule, sy_control, slot)
+        expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
+        row = tl.load(sent_ptr + expert) + first - tl.load(group_ptr + expert)
+        there = _at_rank(x_ptr, expert // EXPERTS, rank, stride)
+        for begin in range(0, H, COLUMNS):
+            column = begin + tl.arange(0, COLUMNS)[None, :]
+            inside = (lane < rows) & (column < H)
+            value = tl.load(given_ptr + (first + lane).to(tl.int64) * H + column, mask=inside, other=0.0)
+            tl.store(there + (row + lane).to(tl.int64) * H + column, value, mask=inside)
+        sy_post(sy_schedule, sy_control, slot)
+    sy_finish(sy_schedule, sy_control)

@@ -1,0 +1,260 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "syncopate/at.hpp"
+#include "syncopate/emit/language.hpp"
+#include "syncopate/kernel/model/tile_boxes.hpp"
+#include "syncopate/ops/ragged.hpp"
+#include "syncopate/try.hpp"
+
+namespace syncopate::ops {
+namespace {
+
+using kernel::Kernel;
+using kernel::Tile;
+using plan::Interval;
+using plan::Region;
+
+/// Where each expert's rows begin, and where the last one's end.
+using Offsets = std::vector<std::int64_t>;
+
+class Grouping {
+public:
+    Grouping(const emit::StageText& stage, const RaggedRows& of) : stage_(stage), of_(of) {}
+
+    Result<RaggedKernel> make() {
+        SYNCOPATE_TRY(find_parameters());
+        // Every expert has all rows that it may have: then each tile that could ever have some reads them.
+        Offsets apart;
+        for (std::int64_t expert = 0; expert <= of_.own; ++expert) apart.push_back(expert * of_.bound);
+        SYNCOPATE_TAKE(Kernel found, analysed(apart));
+        SYNCOPATE_TRY(check_kernel(found));
+        SYNCOPATE_TRY(find_experts(found, apart));
+        for (const Offsets& offsets : probes(found)) {
+            SYNCOPATE_TAKE(const Kernel other, analysed(offsets));
+            SYNCOPATE_TRY(check(other, offsets));
+        }
+        made_.kernel = grouped(std::move(found));
+        return std::move(made_);
+    }
+
+private:
+    Status find_parameters() {
+        for (const auto& [param, tensor] : stage_.bindings) {
+            if (tensor == of_.tensor && made_.reads.empty()) {
+                made_.reads = param;
+            } else if (tensor == of_.counts && made_.offsets.empty()) {
+                made_.offsets = param;
+            } else {
+                return about(
+                    fmt::format("bind: {} is bound to {}: of a plan with rows in groups one parameter has "
+                                "{}, another one {}",
+                                param, tensor, of_.tensor, of_.counts));
+            }
+        }
+        if (made_.reads.empty() || made_.offsets.empty())
+            return about(fmt::format(
+                "bind: no parameter is bound to {}: {}", made_.reads.empty() ? of_.tensor : of_.counts,
+                made_.reads.empty() ? "its rows would be read by nobody"
+                                    : "by it the kernel is given where each expert's rows begin"));
+        return Done{};
+    }
+
+    [[nodiscard]] Error about(std::string message) const {
+        return Error{std::move(message), {.file = stage_.file}};
+    }
+
+    /// What the kernel does where experts' rows lie so.
+    [[nodiscard]] Result<Kernel> analysed(const Offsets& offsets) const {
+        kernel::Arguments arguments = stage_.arguments;
+        arguments.tensors[made_.reads] = {
+            .shape = {of_.own * of_.bound, of_.columns}, .strides = {}, .dtype = of_.dtype, .block = {}};
+        arguments.tensors[made_.offsets] = {.shape = {of_.own + 1},
+                                            .strides = {},
+                                            .dtype = plan::DType::int32,
+                                            .block = {},
+                                            .values = offsets};
+        return emit::language_of(stage_.file).analyse(stage_.source, stage_.file, stage_.name, arguments);
+    }
+
+    Status check_kernel(const Kernel& found) {
+        for (const std::string& name : {made_.reads, made_.offsets}) {
+            const kernel::Param* param = found.find_param(name);
+            if (param == nullptr || param->kind != kernel::ParamKind::pointer)
+                return about(fmt::format("bind: {} is no pointer of {}: rows in groups are read by pointers",
+                                         name, found.name));
+            if (!param->read)
+                return kernel::error_at(
+                    *param,
+                    fmt::format("{} is not read: it has {}", name,
+                                name == made_.reads ? "the rows that come" : "where experts' rows begin"));
+            if (param->written)
+                return kernel::error_at(*param, fmt::format("{} is stored into: it is the plan's", name));
+        }
+        for (const kernel::Param& param : found.params) {
+            if (param.written && param.kind == kernel::ParamKind::pointer && made_.makes.empty())
+                made_.makes = param.name;
+        }
+        if (made_.makes.empty()) return about(fmt::format("{} stores nothing by a pointer", found.name));
+        if (found.persistent || found.programs_per_tile != 1 ||
+            at(found.num_programs()) != found.tiles.size())
+            return Error{fmt::format("{} runs several tiles a program: rows in groups take a kernel with a "
+                                     "program for each tile",
+                                     found.name),
+                         {.file = found.file, .line = found.line}};
+        return Done{};
+    }
+
+    /// Of which expert each tile is, and of which rows.
+    Status find_experts(const Kernel& found, const Offsets& apart) {
+        made_.expert_of.assign(found.tiles.size(), -1);
+        made_.row_of.assign(found.tiles.size(), 0);
+        std::vector<std::vector<bool>> read(at(of_.own), std::vector<bool>(at(of_.bound), false));
+        for (const Tile& tile : found.tiles) {
+            for (const Region& box : kernel::boxes_read(tile, made_.reads)) {
+                const std::int64_t first = box[0].begin / of_.bound, last = (box[0].end - 1) / of_.bound;
+                std::int32_t& expert = made_.expert_of[at(tile.id)];
+                std::int32_t& row = made_.row_of[at(tile.id)];
+                const auto begin = static_cast<std::int32_t>(box[0].begin - apart[at(first)]);
+                if (first != last || (expert >= 0 && expert != first))
+                    return wrong(
+                        found, fmt::format(
+                                   "tile {} reads rows of expert {} and of expert {}: a tile is to be of one",
+                                   tile.id, expert >= 0 ? expert : first, last));
+                row = expert < 0 ? begin : std::min(row, begin);
+                expert = static_cast<std::int32_t>(first);
+                std::vector<bool>& of_expert = read[at(first)];
+                std::fill(of_expert.begin() + begin, of_expert.begin() + (box[0].end - apart[at(first)]),
+                          true);
+            }
+        }
+        for (std::int64_t expert = 0; expert < of_.own; ++expert) {
+            const auto missing = std::ranges::find(read[at(expert)], false);
+            if (missing == read[at(expert)].end()) continue;
+            return wrong(found,
+                         fmt::format("no tile reads row {} of expert {}, and an expert may have {} rows (the "
+                                     "bound of {}): launch "
+                                     "programs for all of them",
+                                     missing - read[at(expert)].begin(), expert, of_.bound, of_.tensor));
+        }
+        return check(found, apart);
+    }
+
+    /// That tiles are each of its expert alone, where the rows lie so.
+    Status check(const Kernel& found, const Offsets& offsets) const {
+        if (found.tiles.size() != made_.expert_of.size())
+            return wrong(found, fmt::format("it has {} tiles, and {} where experts' rows begin elsewhere",
+                                            made_.expert_of.size(), found.tiles.size()));
+        for (const Tile& tile : found.tiles) {
+            const std::int32_t expert = made_.expert_of[at(tile.id)];
+            const auto where = [&](const std::string& name) {
+                return name == made_.reads && expert >= 0
+                           ? Interval{offsets[at(expert)], offsets[at(expert) + 1]}
+                       : expert >= 0 ? Interval{expert, expert + 2}
+                                     : Interval{};
+            };
+            for (const std::string& name : {made_.reads, made_.offsets}) {
+                const Interval own = where(name);
+                for (const Region& box : kernel::boxes_read(tile, name)) {
+                    if (name == made_.offsets && expert < 0) continue;
+                    if (box[0].begin >= own.begin && box[0].end <= own.end) continue;
+                    return wrong(
+                        found,
+                        fmt::format("tile {} is of expert {}, which has {} {} to {}, and reads {} to {} "
+                                    "where experts "
+                                    "have {} rows",
+                                    tile.id, expert, name == made_.reads ? "rows" : "offsets", own.begin,
+                                    own.end - 1, box[0].begin, box[0].end - 1, lengths_of(offsets)),
+                        name);
+                }
+            }
+        }
+        return Done{};
+    }
+
+    static std::string lengths_of(const Offsets& offsets) {
+        constexpr std::size_t kMost = 8;
+        std::string text;
+        for (std::size_t i = 0; i + 1 < offsets.size() && i < kMost; ++i)
+            text += fmt::format("{}{}", i == 0 ? "" : ", ", offsets[i + 1] - offsets[i]);
+        return offsets.size() - 1 > kMost ? text + ", …" : text;
+    }
+
+    [[nodiscard]] Error wrong(const Kernel& found, std::string message, std::string name = {}) const {
+        const kernel::Param* param = found.find_param(name.empty() ? made_.reads : name);
+        return kernel::error_at(*param, fmt::format("{}: {}", param->name, std::move(message)));
+    }
+
+    /// Numbers of rows at which a kernel could do otherwise, each of them once of each expert; then some that look like
+    /// none.
+    [[nodiscard]] std::vector<Offsets> probes(const Kernel& found) const {
+        std::vector<std::int64_t> lengths{0, 1, 2, 3, of_.bound - 1, of_.bound};
+        for (const kernel::TileAxis& axis : found.axes) {
+            for (const std::int64_t about : {axis.block, 2 * axis.block})
+                lengths.insert(lengths.end(), {about - 1, about, about + 1});
+        }
+        std::ranges::sort(lengths);
+        lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+        std::erase_if(lengths, [&](std::int64_t length) { return length < 0 || length > of_.bound; });
+        std::vector<Offsets> made;
+        const auto add = [&](const auto& length_of) {
+            Offsets offsets{0};
+            for (std::int64_t expert = 0; expert < of_.own; ++expert)
+                offsets.push_back(offsets.back() + length_of(expert));
+            if (offsets.back() > 0) made.push_back(std::move(offsets));
+        };
+        for (std::size_t shift = 0; shift < lengths.size(); ++shift)
+            add([&](std::int64_t expert) { return lengths[(at(expert) * 5 + shift) % lengths.size()]; });
+        std::uint64_t state = 59;
+        for (int i = 0; i < kRandom; ++i) {
+            add([&](std::int64_t) {
+                state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+                return static_cast<std::int64_t>((state >> 33) % static_cast<std::uint64_t>(of_.bound + 1));
+            });
+        }
+        return made;
+    }
+
+    /// Of an expert all tiles wait alike; on a rank run those of its own experts. Each is made of what the call's table says.
+    [[nodiscard]] Kernel grouped(Kernel found) const {
+        found.most_slots = static_cast<std::int64_t>(found.tiles.size());
+        found.tiles.clear();
+        found.loops.clear();
+        found.accesses.clear();
+        found.traversal.clear();
+        found.tiles_differ = false;
+        found.axes = {{"expert", of_.experts, 1}};
+        found.arguments.tensors[made_.reads].shape = {of_.ranks, of_.experts,
+                                                      of_.columns};  // as the plan has it
+        found.arguments.tensors[made_.offsets].values.clear();
+        found.arguments.tensors[made_.makes].shape = {of_.experts};
+        found.arguments.tensors[made_.makes].strides.clear();
+        for (std::int64_t expert = 0; expert < of_.experts; ++expert) {
+            Tile& tile = found.tiles.emplace_back();
+            tile.coord = {expert};
+            tile.id = tile.program = expert;
+            const Region rows{{0, of_.ranks}, {expert, expert + 1}, {0, of_.columns}};
+            const Region made{{expert, expert + 1}};
+            tile.reads[made_.reads] = rows;
+            tile.read_boxes[made_.reads] = kernel::SharedBoxes(std::vector<Region>{rows});
+            tile.writes[made_.makes] = made;
+            tile.write_boxes[made_.makes] = kernel::SharedBoxes(std::vector<Region>{made});
+        }
+        return found;
+    }
+
+    static constexpr int kRandom = 3;
+
+    const emit::StageText& stage_;
+    const RaggedRows& of_;
+    RaggedKernel made_;
+};
+
+}  // namespace
+
+Result<RaggedKernel> ragged_kernel(const emit::StageText& stage, const RaggedRows& of) {
+    return Grouping(stage, of).make();
+}
+
+}  // namespace syncopate::ops

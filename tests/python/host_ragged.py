@@ -1,0 +1,270 @@
+"""A user's own grouped product, fused with the way of rows to their experts' ranks, of which only the device knows how many they
+are; run by test_stages.py.
+
+    host_ragged.py RANKS [CHECK …]
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+from host_script import expect, run_checks  # noqa: E402
+
+OWN, N, K, BM, BN, BK = 3, 24, 20, 16, 16, 16  # OWN experts of a rank
+BIND = {"a_ptr": "A", "offsets_ptr": "counts"}
+
+
+@triton.jit
+def by_offsets(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, N, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Of each expert as many tiles as it could have; the offsets say how many it has."""
+    expert, pid_m, pid_n = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    end = tl.load(offsets_ptr + expert + 1)
+    row = tl.load(offsets_ptr + expert) + pid_m * BM
+    if row >= end:
+        return
+    rows, cols = row + tl.arange(0, BM), pid_n * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        rk = k * BK + tl.arange(0, BK)
+        a = tl.load(
+            a_ptr + rows[:, None] * K + rk[None, :], mask=(rows[:, None] < end) & (rk[None, :] < K), other=0.0
+        )
+        b = tl.load(
+            b_ptr + expert * K * N + rk[:, None] * N + cols[None, :],
+            mask=(rk[:, None] < K) & (cols[None, :] < N),
+            other=0.0,
+        )
+        acc += tl.dot(a, b, input_precision="ieee")
+    tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, mask=(rows[:, None] < end) & (cols[None, :] < N))
+
+
+def plan_of(size, bound):
+    """Rows of A from their ranks to those of their experts."""
+    experts = OWN * size
+
+    def chunk(rank, first, last):
+        return {"tensor": "A", "region": [{"rows_from_rank": rank, "expert": [first, last]}, [0, K]]}
+
+    initial, ranks = [], []
+    for rank in range(size):
+        initial.append({"rank": rank, **chunk(rank, 0, experts)})
+        initial.append({"rank": rank, "tensor": "counts", "region": [[rank, rank + 1], [0, experts]]})
+        sent = [(peer, chunk(rank, peer * OWN, (peer + 1) * OWN)) for peer in range(size) if peer != rank]
+        ops = [{"op": "push", "peer": peer, "src": of, "dst": of} for peer, of in sent]
+        ranks.append({"rank": rank, "ops": ops})
+    groups = {"axis": 0, "groups": "rows_from_rank × expert", "sizes": [size, experts], "bound": bound}
+    tensors = {
+        "A": {"shape": [bound, K], "dtype": "fp32", "ragged": groups},
+        "counts": {"shape": [size, experts], "dtype": "int32"},
+    }
+    text = {"schema": "syncopate.plan/1", "mesh": [["gpu", size]], "tensors": tensors, "initial": initial, "final": [], "ranks": ranks}  # fmt: skip
+    return sy.plans.from_json(json.dumps(text))
+
+
+def routings(size, seed, most):
+    """Rows of each rank for each expert, by name."""
+    shape = (size, OWN * size)
+    generator = torch.Generator().manual_seed(seed)
+    random = torch.randint(0, 2 * most // (OWN * size) + 1, shape, generator=generator)
+    one = torch.zeros(shape, dtype=torch.int64)
+    one[:, -1] = most
+    silent = random.clone()
+    silent[0] = 0  # a rank without rows
+    single = torch.zeros(shape, dtype=torch.int64)
+    single[size - 1, 0] = 1
+    return {
+        "random": random, "other random": random.flip(0, 1), "all to one expert": one, "nothing of a rank": silent,
+        "one row": single, "no rows": torch.zeros_like(random), "random again": random,
+    }  # fmt: skip
+
+
+def arrived(counts, rank, bound, size):
+    """Of each of the rank's experts the rows that come, as numbers of all ranks' rows, those over the bound left out."""
+    starts = counts.flatten().cumsum(0).view_as(counts) - counts
+    left, made = bound, []
+    for expert in range(rank * OWN, (rank + 1) * OWN):
+        rows = [
+            int(starts[source, expert]) + i
+            for source in range(size)
+            for i in range(int(counts[source, expert]))
+        ]
+        made.append(rows[:left])
+        left -= len(made[-1])
+    return made
+
+
+def call_and_compare(fused, counts, bound, name, given=None):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    everything = torch.randint(
+        -2, 3, (max(1, int(counts.sum())), K), generator=torch.Generator().manual_seed(1)
+    ).float()
+    b = torch.randint(-2, 3, (OWN * size, K, N), generator=torch.Generator().manual_seed(2)).float()
+    first, last = int(counts[:rank].sum()), int(counts[: rank + 1].sum())
+    own_b = b[rank * OWN : (rank + 1) * OWN].contiguous()
+    c = torch.full((bound, N), float("nan"))
+    grid = (OWN, triton.cdiv(bound, BM), triton.cdiv(N, BN))
+    a = everything[first:last]
+    told = counts[rank].to(torch.int32) if given is None else given
+    fused[grid](a if len(a) else torch.empty(1, K), own_b, c, told, N, K, BM, BN, BK)
+    rows = arrived(counts, rank, bound, size)
+    offsets = [0]
+    for one in rows:
+        offsets.append(offsets[-1] + len(one))
+    expect(fused.offsets.tolist() == offsets, f"{name}: offsets {fused.offsets.tolist()}, not {offsets}")
+    for expert, one in enumerate(rows):
+        wanted = everything[one] @ own_b[expert]
+        got = c[offsets[expert] : offsets[expert + 1]]
+        expect(torch.equal(got, wanted), f"{name}: rank {rank}, expert {expert} differs")
+    expect(bool(c[offsets[-1] :].isnan().all()), f"{name}: rank {rank} stored behind the rows that came")
+
+
+def check_ragged(_, size):
+    """One set-up for all routings, which change each call."""
+    bound = 40 * size
+    plan = plan_of(size, bound)
+    expect(not plan.check(), "the plan of all counts")
+    fused = sy.fuse(by_offsets, plan, BIND)
+    for call, (name, counts) in enumerate(routings(size, 5, 30).items()):
+        if call % size == dist.get_rank():
+            time.sleep(0.2)  # the others' tiles wait for its rows
+        call_and_compare(fused, counts, bound, name)
+    expect(len(fused.prepared) == 1, f"set up {len(fused.prepared)} times")
+
+
+def check_over(_, size):
+    """More rows than the bound: all ranks are told, or the last ones are left out."""
+    bound = 24
+    plan = plan_of(size, bound)
+    counts = routings(size, 3, 20)["all to one expert"]
+    drops = sy.fuse(by_offsets, plan, BIND, over="drop")
+    call_and_compare(drops, counts, bound, "dropped")
+    tells = sy.fuse(by_offsets, plan, BIND)
+    more = 20 * size - bound
+    for _ in range(2):
+        try:
+            call_and_compare(tells, counts, bound, "told")
+            expect(more <= 0, "not told: over the bound")
+        except ValueError as error:
+            expect(f"as many as {more} rows more than {bound} come to a rank" in str(error), str(error))
+        call_and_compare(tells, counts // 20, bound, "after it")
+
+
+def check_wrong_counts(_, size):
+    """Counts below 0, or of more rows than are given, are told to all ranks, and read nothing beyond."""
+    plan = plan_of(size, 64)
+    fused = sy.fuse(by_offsets, plan, BIND)
+    counts = torch.ones(size, OWN * size, dtype=torch.int64)
+    for wrong in (-7, 9):
+        told = counts[dist.get_rank()].to(torch.int32)
+        if dist.get_rank() == size - 1:
+            told[-1] = wrong
+        try:
+            call_and_compare(fused, counts, 64, "wrong counts", told)
+            raise RuntimeError(f"not told: a count of {wrong}")
+        except ValueError as error:
+            expect("counts: counts below 0, or of more rows than were given" in str(error), str(error))
+        call_and_compare(fused, counts, 64, "after wrong counts")
+
+
+@triton.jit
+def by_total(a_ptr, c_ptr, offsets_ptr, E, K: tl.constexpr, BM: tl.constexpr):
+    """It reads the end of all experts' rows."""
+    expert, rows = tl.program_id(0), tl.program_id(1) * BM + tl.arange(0, BM)
+    rows += tl.load(offsets_ptr + expert)
+    cols = tl.arange(0, BM)
+    total = tl.load(offsets_ptr + E)
+    inside = (rows < tl.load(offsets_ptr + expert + 1)) & (rows < total)
+    a = tl.load(a_ptr + rows[:, None] * K + cols[None, :], mask=inside[:, None], other=0.0)
+    tl.store(c_ptr + rows[:, None] * K + cols[None, :], a, mask=inside[:, None])
+
+
+@triton.jit
+def unmasked(a_ptr, c_ptr, offsets_ptr, K: tl.constexpr, BM: tl.constexpr):
+    """It reads whole blocks, and of the next expert what lies behind this one's rows."""
+    expert, block = tl.program_id(0), tl.program_id(1) * BM
+    begin, end = tl.load(offsets_ptr + expert), tl.load(offsets_ptr + expert + 1)
+    if begin + block >= end:
+        return
+    rows, cols = begin + block + tl.arange(0, BM), tl.arange(0, BM)
+    a = tl.load(a_ptr + rows[:, None] * K + cols[None, :])
+    tl.store(c_ptr + rows[:, None] * K + cols[None, :], a, mask=(rows < end)[:, None])
+
+
+def refused(message, work):
+    try:
+        work()
+    except (ValueError, sy.SyncopateError) as error:
+        expect(message in str(error), f"expected {message!r}, got {error}")
+        return str(error)
+    raise RuntimeError(f"not refused: {message}")
+
+
+def changed(plan, change):
+    text = json.loads(plan.to_json())
+    change(text)
+    return sy.plans.from_json(json.dumps(text))
+
+
+def check_refused(_, size):
+    """What would read rows that may not have come, or that the plan does not bring, is named by line, or by rank and op."""
+    plan, experts = plan_of(size, 64), OWN * size
+    a, b, c, told = (
+        torch.ones(experts, K),
+        torch.ones(OWN, K, N),
+        torch.empty(64, N),
+        torch.ones(experts, dtype=torch.int32),
+    )
+    grid = (OWN, 4, 2)
+
+    def call(plan=plan, grid=grid, told=told, a=a, **options):
+        fused = sy.fuse(by_offsets, plan, BIND, **options)
+        fused[grid](a, b, c, told, N, K, BM, BN, BK)
+
+    line = by_offsets.fn.__code__.co_firstlineno
+    said = refused(
+        "no tile reads row 48 of expert 0, and an expert may have 64 rows", lambda: call(grid=(OWN, 3, 2))
+    )
+    expect(f"host_ragged.py:{line + 2}" in said, said)
+    total = sy.fuse(by_total, plan, BIND)
+    refused(
+        "tile 0 is of expert 0, which has offsets 0 to 1, and reads",
+        lambda: total[(OWN, 4)](a, c, told, OWN, K, 16),
+    )
+    blocks = sy.fuse(unmasked, plan, BIND)
+    refused(
+        "tile 11 is of expert 2, which has rows 64 to 126, and reads 112 to 127",
+        lambda: blocks[(OWN, 4)](a, c, told, K, 16),
+    )
+    refused("expected [rows, 20], of at most 64 rows", lambda: call(a=torch.ones(65, K)))
+    refused("expected dtype int32", lambda: call(told=told.long()))
+    refused("this rank's counts", lambda: call(told=told[1:].contiguous()))
+    refused(
+        "no parameter is bound to counts",
+        lambda: sy.fuse(by_offsets, plan, {"a_ptr": "A"})[grid](a, b, c, told, N, K, BM, BN, BK),
+    )
+    refused("over: expected 'error' or 'drop'", lambda: call(over="keep"))
+    if size > 1:
+        refused("do not go to rank", lambda: call(changed(plan, lambda text: text["ranks"][0]["ops"].pop())))
+
+        def waits(text):
+            text["ranks"][1]["ops"][0]["after"] = [[0, 0]]
+
+        refused("rank 1 op 0: it waits for another op", lambda: call(changed(plan, waits)))
+
+
+if __name__ == "__main__":
+    run_checks(globals())
+    print(f"{sys.argv[1]} ranks: ragged")
