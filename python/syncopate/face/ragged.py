@@ -9,7 +9,7 @@ the rows that came for this rank's experts, and, in the place of `counts`, offse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -213,11 +213,11 @@ class RaggedKernel(FusedKernel):
             return artifact, of, text.load(artifact.stages[-1])
 
         artifact, of, kernel = self._together(group, "fused", fused)
-        own = [kernels.ragged_counts, kernels.ragged_layout, kernels.ragged_rows]
-        prepared = Prepared(artifact, group, [*own, kernel], what=self._what, **self._timing)
+        prepared = Prepared(artifact, group, [*kernels.STAGES, kernel], what=self._what, **self._timing)
         # The plan counts what is stored there; it lies where the user has it.
         prepared.stages[-1].bind = {of["reads"]: of["tensor"]}
-        made = self._made[prepared] = self._scratch(prepared, of, one)
+        device_of = base_of(one.items[of["reads"]]).device
+        made = self._made[prepared] = made_for(prepared, of, device_of)
         options = [{"num_warps": 4, "num_stages": 2}] * 3
 
         def compiled() -> None:
@@ -231,27 +231,6 @@ class RaggedKernel(FusedKernel):
                 prepared.close()
             raise
         return prepared
-
-    @staticmethod
-    def _scratch(prepared: Prepared, of: dict[str, Any], one: TakenCall) -> _Made:
-        device = base_of(one.items[of["reads"]]).device
-
-        def numbers(*shape: int) -> torch.Tensor:
-            return torch.zeros(*shape, dtype=torch.int32, device=device)
-
-        with torch.inference_mode(False):  # calls in and out of it write to these
-            scratch = {
-                "sent_ptr": numbers(2, of["experts"]),
-                "group_ptr": numbers(of["experts"]),
-                "offsets_ptr": numbers(of["own"] + 1),
-                "status_ptr": numbers(2),
-                "seen_ptr": numbers(4),
-                "expert_ptr": torch.tensor(of["expert_of"], dtype=torch.int32, device=device),
-                "row_ptr": torch.tensor(of["row_of"], dtype=torch.int32, device=device),
-            }
-        stride = prepared.op.heap.stride
-        strides = {name: stride // tensor.element_size() for name, tensor in prepared.tensors.items()}
-        return _Made(of, scratch, strides)
 
     def _given(self, prepared: Prepared, made: _Made, items: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The arguments of each stage."""
@@ -270,14 +249,35 @@ class RaggedKernel(FusedKernel):
             "COLUMNS": min(pow2(of["columns"]), 512), "SLOTS": 32,
             "BE": pow2(of["own"]), "BR": pow2(ranks), "BALL": pow2(of["experts"]),
         }  # fmt: skip
-        stages: list[tuple[Callable[..., Any], dict[str, Any]]] = [
-            (kernels.ragged_counts, {"given_ptr": counts, "stride": made.strides[of["counts"]]}),
-            (kernels.ragged_layout, {}),
-            (kernels.ragged_rows, {"given_ptr": rows, "stride": made.strides[of["tensor"]]}),
+        of_stage = [
+            {"given_ptr": counts, "stride": made.strides[of["counts"]]},
+            {},
+            {"given_ptr": rows, "stride": made.strides[of["tensor"]]},
         ]
         given = [
             {name: (known | more)[name] for name in kernel.arg_names if not name.startswith("sy_")}
-            for kernel, more in stages
+            for kernel, more in zip(kernels.STAGES, of_stage, strict=True)
         ]
         given.append({**items, of["offsets"]: made.scratch["offsets_ptr"]})
         return given
+
+
+def made_for(prepared: Any, of: dict[str, Any], device: torch.device) -> _Made:
+    """What stages tell each other, for a program of which `of` is said (_syncopate.fuse_ragged)."""
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.zeros(*shape, dtype=torch.int32, device=device)
+
+    with torch.inference_mode(False):  # calls in and out of it write to these
+        scratch = {
+            "sent_ptr": numbers(2, of["experts"]),
+            "group_ptr": numbers(of["experts"]),
+            "offsets_ptr": numbers(of["own"] + 1),
+            "status_ptr": numbers(2),
+            "seen_ptr": numbers(4),
+            "expert_ptr": torch.tensor(of["expert_of"], dtype=torch.int32, device=device),
+            "row_ptr": torch.tensor(of["row_of"], dtype=torch.int32, device=device),
+        }
+    stride = prepared.op.heap.stride
+    strides = {name: stride // tensor.element_size() for name, tensor in prepared.tensors.items()}
+    return _Made(of, scratch, strides)

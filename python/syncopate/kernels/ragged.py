@@ -155,3 +155,7 @@ def ragged_rows(
             tl.store(there + (row + lane).to(tl.int64) * H + column, value, mask=inside)
         sy_post(sy_schedule, sy_control, slot)
     sy_finish(sy_schedule, sy_control)
+
+
+#: Before the user's kernel, as ops/ragged.cpp has them.
+STAGES = [ragged_counts, ragged_layout, ragged_rows]
