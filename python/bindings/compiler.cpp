@@ -157,11 +157,15 @@ nb::tuple fuse_ragged(const StageTuple& stage, const plan::Plan& plan, const std
         artifact = unwrap(emit::make_artifact(program.program, options));
     }
     nb::dict made;
-    made["tensor"] = program.of.tensor;
+    made["rows"] = program.of.rows.name;
+    made["back"] = program.of.back ? nb::cast(program.of.back->name) : nb::none();
+    made["made"] = program.made;
+    made["taken"] = program.taken;
     made["counts"] = program.of.counts;
     made["experts"] = program.of.experts;
     made["own"] = program.of.own;
-    made["columns"] = program.of.columns;
+    made["columns"] = program.of.rows.columns;
+    made["columns_back"] = program.of.back ? program.of.back->columns : 0;
     made["bound"] = program.of.bound;
     made["reads"] = program.user.reads;
     made["offsets"] = program.user.offsets;

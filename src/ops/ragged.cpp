@@ -14,54 +14,49 @@ using kernel::stated::Statement;
 using plan::Interval;
 using plan::Region;
 
-/// Of what a rank has made, an expert each: nothing is stored there, but it says on which rank an expert's tiles run.
-constexpr const char* kMade = "made";
-
+/// The plan that says what each stage makes and what it sends.
 class Lowering {
 public:
     explicit Lowering(const RaggedRows& of) : of_(of) {}
 
-    /// `stored`: the dtype of what the user's kernel makes.
-    plan::Plan plan(const plan::Plan& given, plan::DType stored) {
-        made_.mesh = given.mesh;
-        made_.ranks.resize(at(of_.ranks));
-        const std::int32_t counts = add({of_.counts, {of_.ranks, of_.experts + 1}, plan::DType::int32});
-        const std::int32_t rows = add({of_.tensor,
-                                       {of_.ranks, of_.experts, of_.columns},
-                                       of_.dtype,
-                                       plan::Ragged{0, {"rows_from_rank", "expert"}, of_.rows, of_.bound}});
-        const std::int32_t product = add({made_name(), {of_.experts}, stored});
-        const Interval columns{0, of_.columns};
-        for (std::int64_t rank = 0; rank < of_.ranks; ++rank) {
-            const Interval self{rank, rank + 1};
-            const Region told{self, {0, of_.experts + 1}};
-            hold(made_.produced, rank, counts, told);
-            hold(made_.produced, rank, rows, {self, {0, of_.experts}, columns});
-            hold(made_.produced, rank, product, {experts_of(rank)});
-            if (of_.kept) hold(made_.final, rank, rows, {{0, of_.ranks}, experts_of(rank), columns});
-            for (std::int64_t step = 1; step < of_.ranks; ++step) {
-                const std::int64_t peer = (rank + step) % of_.ranks;
-                push(rank, peer, counts, told);
-                const Interval theirs = experts_of(peer);
-                for (std::int64_t expert = theirs.begin; expert < theirs.end; ++expert)
-                    push(rank, peer, rows, {self, {expert, expert + 1}, columns});
-            }
-        }
-        return std::move(made_);
+    /// `stored`: the dtype of what the user's kernel makes. `programs`: of the stage that copies what came back.
+    plan::Plan plan(const plan::Mesh& mesh, plan::DType stored, std::int64_t programs) {
+        plan_.mesh = mesh;
+        plan_.ranks.resize(at(of_.ranks));
+        add_counts();
+        add_rows();
+        add_made(stored);
+        if (of_.back) add_back(programs);
+        return std::move(plan_);
     }
 
-    [[nodiscard]] std::string made_name() const {
-        return of_.tensor == kMade || of_.counts == kMade ? "made_by" : kMade;
-    }
+    /// What the user's kernel makes, an expert's rows each, where they were made.
+    [[nodiscard]] std::string made() const { return unused("made"); }
+    /// What the last stage has copied.
+    [[nodiscard]] std::string taken() const { return unused("taken"); }
 
 private:
+    [[nodiscard]] std::string unused(std::string name) const {
+        while (name == of_.rows.name || name == of_.counts || (of_.back && name == of_.back->name))
+            name += "_";
+        return name;
+    }
+
     [[nodiscard]] Interval experts_of(std::int64_t rank) const {
         return {rank * of_.own, (rank + 1) * of_.own};
     }
 
-    std::int32_t add(plan::Tensor tensor) {
-        made_.tensors.push_back(std::move(tensor));
-        return static_cast<std::int32_t>(made_.tensors.size()) - 1;
+    static Interval one(std::int64_t at) { return {at, at + 1}; }
+
+    std::int32_t add(std::string name, std::vector<std::int64_t> shape, plan::DType dtype) {
+        plan_.tensors.push_back({std::move(name), std::move(shape), dtype});
+        return static_cast<std::int32_t>(plan_.tensors.size()) - 1;
+    }
+
+    std::int32_t add_ragged(const std::string& name, const RaggedTensor& like) {
+        const std::int32_t made = add(name, {of_.ranks, of_.experts, like.columns}, like.dtype);
+        plan_.tensors.back().ragged = plan::Ragged{0, {"rows_from_rank", "expert"}, like.rows, of_.bound};
+        return made;
     }
 
     static void hold(std::vector<plan::Holding>& list, std::int64_t rank, std::int32_t tensor,
@@ -74,16 +69,152 @@ private:
         op.kind = plan::OpKind::push;
         op.peer = static_cast<std::int32_t>(to);
         op.src = op.dst = {tensor, region};
-        made_.ranks[at(from)].push_back(std::move(op));
+        plan_.ranks[at(from)].push_back(std::move(op));
+    }
+
+    /// Those behind a rank first, so that no rank is asked by all at once.
+    template <typename Each>
+    void each_peer(Each each) const {
+        for (std::int64_t rank = 0; rank < of_.ranks; ++rank) {
+            for (std::int64_t step = 1; step < of_.ranks; ++step) each(rank, (rank + step) % of_.ranks);
+        }
+    }
+
+    void add_counts() {
+        const std::int32_t counts = add(of_.counts, {of_.ranks, of_.experts + 1}, plan::DType::int32);
+        const Interval all{0, of_.experts + 1};
+        for (std::int64_t rank = 0; rank < of_.ranks; ++rank)
+            hold(plan_.produced, rank, counts, {one(rank), all});
+        each_peer([&](std::int64_t rank, std::int64_t peer) { push(rank, peer, counts, {one(rank), all}); });
+    }
+
+    void add_rows() {
+        const std::int32_t rows = add_ragged(of_.rows.name, of_.rows);
+        const Interval columns{0, of_.rows.columns};
+        for (std::int64_t rank = 0; rank < of_.ranks; ++rank) {
+            hold(plan_.produced, rank, rows, {one(rank), {0, of_.experts}, columns});
+            if (of_.kept) hold(plan_.final, rank, rows, {{0, of_.ranks}, experts_of(rank), columns});
+        }
+        each_peer([&](std::int64_t rank, std::int64_t peer) {
+            const Interval theirs = experts_of(peer);
+            for (std::int64_t expert = theirs.begin; expert < theirs.end; ++expert)
+                push(rank, peer, rows, {one(rank), one(expert), columns});
+        });
+    }
+
+    void add_made(plan::DType stored) {
+        const std::int32_t made = of_.back ? add_ragged(this->made(), {of_.back->name, of_.back->columns,
+                                                                       of_.rows.rows, of_.back->dtype})
+                                           : add(this->made(), {of_.experts}, stored);
+        for (std::int64_t rank = 0; rank < of_.ranks; ++rank) {
+            const Interval own = experts_of(rank);
+            hold(plan_.produced, rank, made,
+                 of_.back ? Region{{0, of_.ranks}, own, {0, of_.back->columns}} : Region{own});
+        }
+    }
+
+    void add_back(std::int64_t programs) {
+        const std::int32_t back = add_ragged(of_.back->name, *of_.back);
+        const std::int32_t taken = add(this->taken(), {of_.ranks, programs}, plan::DType::int32);
+        const Interval columns{0, of_.back->columns};
+        for (std::int64_t rank = 0; rank < of_.ranks; ++rank) {
+            hold(plan_.produced, rank, back, {{0, of_.ranks}, experts_of(rank), columns});
+            hold(plan_.produced, rank, taken, {one(rank), {0, programs}});
+        }
+        each_peer([&](std::int64_t rank, std::int64_t peer) {
+            const Interval own = experts_of(rank);
+            for (std::int64_t expert = own.begin; expert < own.end; ++expert)
+                push(rank, peer, back, {one(peer), one(expert), columns});
+        });
     }
 
     const RaggedRows& of_;
-    plan::Plan made_;
+    plan::Plan plan_;
 };
 
-Statement stage_of(const char* kernel, const char* param) {
-    return {.kernel = kernel, .file = "ragged.py", .parameters = {param, "sy_schedule", "sy_control"}};
-}
+constexpr std::int64_t kLayouts = 32;  // programs that write tables: those are small
+
+/// The library's stages (python/syncopate/kernels/ragged.py).
+class Stages {
+public:
+    Stages(const RaggedRows& of, std::int64_t programs, const plan::Plan& plan)
+        : of_(of), programs_(programs), plan_(plan) {}
+
+    Result<fuse::Stage> counts() const {
+        Statement made = stage_of("ragged_counts", {"counts_ptr"});
+        made.tiles = {{"s", "R"}};
+        made.writes = {{"counts_ptr", {"s", ":"}}};
+        made.sends = {"counts_ptr"};
+        return stage(made, {of_.counts}, 1);
+    }
+
+    Result<fuse::Stage> layout() const {
+        Statement made = stage_of("ragged_layout", {"counts_ptr"});
+        made.tiles = {{"p", "PROGRAMS"}};
+        made.reads = {{"counts_ptr", {":", ":"}}};
+        return stage(made, {of_.counts}, std::min(programs_, kLayouts));
+    }
+
+    Result<fuse::Stage> rows() const {
+        Statement made = stage_of("ragged_rows", {"x_ptr"});
+        made.tiles = {{"s", "R"}, {"e", "E"}};
+        made.writes = {{"x_ptr", {"s", "e", ":"}}};
+        made.sends = {"x_ptr"};
+        made.ragged = "R*E + BOUND // TILE";
+        return stage(made, {of_.rows.name}, programs_);
+    }
+
+    Result<fuse::Stage> back(const std::string& product) const {
+        Statement made = stage_of("ragged_back", {"made_ptr", "y_ptr"});
+        made.tiles = {{"e", "E"}, {"s", "R"}};
+        made.reads = {{"made_ptr", {"s", "e", ":"}}};
+        made.writes = {{"y_ptr", {"s", "e", ":"}}};
+        made.sends = {"y_ptr"};
+        made.ragged = "R*E + BOUND // TILE";
+        return stage(made, {product, of_.back->name}, programs_);
+    }
+
+    Result<fuse::Stage> take(const std::string& taken) const {
+        Statement made = stage_of("ragged_take", {"y_ptr", "taken_ptr"});
+        made.tiles = {{"s", "R"}, {"p", "PROGRAMS"}};
+        made.reads = {{"y_ptr", {"s", ":", ":"}}};
+        made.writes = {{"taken_ptr", {"s", "p"}}};
+        return stage(made, {of_.back->name, taken}, programs_);
+    }
+
+private:
+    static Statement stage_of(const char* kernel, std::vector<std::string> params) {
+        Statement made{.kernel = kernel, .file = "ragged.py", .parameters = std::move(params)};
+        made.parameters.insert(made.parameters.end(), {"sy_schedule", "sy_control"});
+        return made;
+    }
+
+    /// `tensors`: of its first parameters.
+    [[nodiscard]] Result<fuse::Stage> stage(const Statement& statement,
+                                            const std::vector<std::string>& tensors,
+                                            std::int64_t grid) const {
+        kernel::Arguments arguments;
+        arguments.scalars = {{"R", of_.ranks},
+                             {"E", of_.experts},
+                             {"BOUND", of_.bound},
+                             {"TILE", kRaggedTile},
+                             {"PROGRAMS", grid}};
+        arguments.grid = {grid, 1, 1};
+        fuse::Stage made;
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            const plan::Tensor& tensor = plan_.tensors[at(*plan_.find_tensor(tensors[i]))];
+            arguments.tensors[statement.parameters[i]] = kernel::TensorArgument{
+                .shape = tensor.shape, .strides = {}, .dtype = tensor.dtype, .block = {}};
+            made.bindings[statement.parameters[i]] = tensors[i];
+        }
+        SYNCOPATE_TAKE(made.kernel, kernel::stated::analyse(statement, arguments));
+        return made;
+    }
+
+    const RaggedRows& of_;
+    std::int64_t programs_;
+    const plan::Plan& plan_;
+};
 
 }  // namespace
 
@@ -91,43 +222,24 @@ Result<RaggedProgram> ragged_program(const emit::StageText& stage, const plan::P
                                      std::int64_t programs) {
     RaggedProgram made;
     SYNCOPATE_TAKE(made.of, ragged_rows(plan));
-    const RaggedRows& of = made.of;
-    SYNCOPATE_TAKE(made.user, ragged_kernel(stage, of));
-    Lowering lowering(of);
-    made.program.plan = lowering.plan(plan, made.user.kernel.arguments.tensors.at(made.user.makes).dtype);
-
-    Statement counts = stage_of("ragged_counts", "counts_ptr");
-    counts.tiles = {{"s", "R"}};
-    counts.writes = {{"counts_ptr", {"s", ":"}}};
-    counts.sends = {"counts_ptr"};
-    Statement layout = stage_of("ragged_layout", "counts_ptr");
-    layout.tiles = {{"p", "PROGRAMS"}};
-    layout.reads = {{"counts_ptr", {":", ":"}}};
-    Statement rows = stage_of("ragged_rows", "x_ptr");
-    rows.tiles = {{"s", "R"}, {"e", "E"}};
-    rows.writes = {{"x_ptr", {"s", "e", ":"}}};
-    rows.sends = {"x_ptr"};
-    rows.ragged = "R*E + BOUND // TILE";
-    const std::int64_t one = 1;
-    for (const auto& [statement, grid] :
-         {std::pair(&counts, one), std::pair(&layout, programs), std::pair(&rows, programs)}) {
-        kernel::Arguments arguments;
-        arguments.scalars = {{"R", of.ranks},
-                             {"E", of.experts},
-                             {"BOUND", of.bound},
-                             {"TILE", kRaggedTile},
-                             {"PROGRAMS", programs}};
-        const std::string& param = statement->parameters.front();
-        const std::string& name = param == "x_ptr" ? of.tensor : of.counts;
-        const plan::Tensor& tensor = made.program.plan.tensors[at(*made.program.plan.find_tensor(name))];
-        arguments.tensors[param] =
-            kernel::TensorArgument{.shape = tensor.shape, .strides = {}, .dtype = tensor.dtype, .block = {}};
-        arguments.grid = {grid, 1, 1};
-        SYNCOPATE_TAKE(auto kernel, kernel::stated::analyse(*statement, arguments));
-        made.program.stages.push_back({std::move(kernel), {{param, name}}});
+    SYNCOPATE_TAKE(made.user, ragged_kernel(stage, made.of));
+    Lowering lowering(made.of);
+    const kernel::Arguments& arguments = made.user.kernel.arguments;
+    made.program.plan = lowering.plan(plan.mesh, arguments.tensors.at(made.user.makes).dtype, programs);
+    const Stages stages(made.of, programs, made.program.plan);
+    std::vector<Result<fuse::Stage>> all{stages.counts(), stages.layout(), stages.rows()};
+    all.emplace_back(fuse::Stage{made.user.kernel,
+                                 {{made.user.reads, made.of.rows.name}, {made.user.makes, lowering.made()}}});
+    if (made.of.back) {
+        all.push_back(stages.back(lowering.made()));
+        all.push_back(stages.take(lowering.taken()));
     }
-    made.program.stages.push_back(
-        {made.user.kernel, {{made.user.reads, of.tensor}, {made.user.makes, lowering.made_name()}}});
+    for (Result<fuse::Stage>& one : all) {
+        if (!one) return one.error();
+        made.program.stages.push_back(*std::move(one));
+    }
+    made.made = lowering.made();
+    if (made.of.back) made.taken = lowering.taken();
     return made;
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -42,23 +43,25 @@ public:
 private:
     Status find_parameters() {
         for (const auto& [param, tensor] : stage_.bindings) {
-            if (tensor == of_.tensor && made_.reads.empty()) {
-                made_.reads = param;
-            } else if (tensor == of_.counts && made_.offsets.empty()) {
-                made_.offsets = param;
-            } else {
-                return about(
-                    fmt::format("bind: {} is bound to {}: of a plan with rows in groups one parameter has "
-                                "{}, another one {}",
-                                param, tensor, of_.tensor, of_.counts));
-            }
+            std::string* place = tensor == of_.rows.name                ? &made_.reads
+                                 : tensor == of_.counts                 ? &made_.offsets
+                                 : of_.back && tensor == of_.back->name ? &made_.makes
+                                                                        : nullptr;
+            if (place == nullptr)
+                return about(fmt::format("bind: the plan has no tensor {} for {}", tensor, param));
+            if (!place->empty())
+                return about(fmt::format("bind: {} and {} are both bound to {}", *place, param, tensor));
+            *place = param;
         }
-        if (made_.reads.empty() || made_.offsets.empty())
-            return about(fmt::format(
-                "bind: no parameter is bound to {}: {}", made_.reads.empty() ? of_.tensor : of_.counts,
-                made_.reads.empty() ? "its rows would be read by nobody"
-                                    : "by it the kernel is given where each expert's rows begin"));
+        if (made_.reads.empty()) return unbound(of_.rows.name, "its rows would be read by nobody");
+        if (made_.offsets.empty())
+            return unbound(of_.counts, "by it the kernel is given where each expert's rows begin");
+        if (of_.back && made_.makes.empty()) return unbound(of_.back->name, "nobody would make its rows");
         return Done{};
+    }
+
+    [[nodiscard]] Error unbound(const std::string& tensor, const char* why) const {
+        return about(fmt::format("bind: no parameter is bound to {}: {}", tensor, why));
     }
 
     [[nodiscard]] Error about(std::string message) const {
@@ -68,8 +71,12 @@ private:
     /// What the kernel does where experts' rows lie so.
     [[nodiscard]] Result<Kernel> analysed(const Offsets& offsets) const {
         kernel::Arguments arguments = stage_.arguments;
+        const std::int64_t rows = of_.own * of_.bound;
         arguments.tensors[made_.reads] = {
-            .shape = {of_.own * of_.bound, of_.columns}, .strides = {}, .dtype = of_.dtype, .block = {}};
+            .shape = {rows, of_.rows.columns}, .strides = {}, .dtype = of_.rows.dtype, .block = {}};
+        if (of_.back)
+            arguments.tensors[made_.makes] = {
+                .shape = {rows, of_.back->columns}, .strides = {}, .dtype = of_.back->dtype, .block = {}};
         arguments.tensors[made_.offsets] = {.shape = {of_.own + 1},
                                             .strides = {},
                                             .dtype = plan::DType::int32,
@@ -96,6 +103,11 @@ private:
             if (param.written && param.kind == kernel::ParamKind::pointer && made_.makes.empty())
                 made_.makes = param.name;
         }
+        const kernel::Param* made = made_.makes.empty() ? nullptr : found.find_param(made_.makes);
+        if (made != nullptr && (made->kind != kernel::ParamKind::pointer || !made->written || made->read))
+            return kernel::error_at(
+                *made, fmt::format("{}: its rows go back: it is to be stored into by a pointer, and not read",
+                                   made_.makes));
         if (made_.makes.empty()) return about(fmt::format("{} stores nothing by a pointer", found.name));
         if (found.persistent || found.programs_per_tile != 1 ||
             at(found.num_programs()) != found.tiles.size())
@@ -136,7 +148,7 @@ private:
                          fmt::format("no tile reads row {} of expert {}, and an expert may have {} rows (the "
                                      "bound of {}): launch "
                                      "programs for all of them",
-                                     missing - read[at(expert)].begin(), expert, of_.bound, of_.tensor));
+                                     missing - read[at(expert)].begin(), expert, of_.bound, of_.rows.name));
         }
         return check(found, apart);
     }
@@ -148,26 +160,62 @@ private:
                                             made_.expert_of.size(), found.tiles.size()));
         for (const Tile& tile : found.tiles) {
             const std::int32_t expert = made_.expert_of[at(tile.id)];
-            const auto where = [&](const std::string& name) {
-                return name == made_.reads && expert >= 0
-                           ? Interval{offsets[at(expert)], offsets[at(expert) + 1]}
-                       : expert >= 0 ? Interval{expert, expert + 2}
-                                     : Interval{};
-            };
-            for (const std::string& name : {made_.reads, made_.offsets}) {
-                const Interval own = where(name);
-                for (const Region& box : kernel::boxes_read(tile, name)) {
-                    if (name == made_.offsets && expert < 0) continue;
-                    if (box[0].begin >= own.begin && box[0].end <= own.end) continue;
-                    return wrong(
-                        found,
-                        fmt::format("tile {} is of expert {}, which has {} {} to {}, and reads {} to {} "
-                                    "where experts "
-                                    "have {} rows",
-                                    tile.id, expert, name == made_.reads ? "rows" : "offsets", own.begin,
-                                    own.end - 1, box[0].begin, box[0].end - 1, lengths_of(offsets)),
-                        name);
-                }
+            const Interval rows =
+                expert < 0 ? Interval{} : Interval{offsets[at(expert)], offsets[at(expert) + 1]};
+            SYNCOPATE_TRY(
+                check_within(found, tile, made_.reads, kernel::boxes_read(tile, made_.reads), rows, offsets));
+            if (expert >= 0)
+                SYNCOPATE_TRY(check_within(found, tile, made_.offsets,
+                                           kernel::boxes_read(tile, made_.offsets), {expert, expert + 2},
+                                           offsets));
+            if (of_.back)
+                SYNCOPATE_TRY(check_within(found, tile, made_.makes, kernel::boxes_written(tile, made_.makes),
+                                           rows, offsets));
+        }
+        return of_.back ? check_made(found, offsets) : Done{};
+    }
+
+    Status check_within(const Kernel& found, const Tile& tile, const std::string& name,
+                        std::span<const Region> boxes, const Interval& own, const Offsets& offsets) const {
+        for (const Region& box : boxes) {
+            if (box[0].begin >= own.begin && box[0].end <= own.end) continue;
+            return wrong(
+                found,
+                fmt::format(
+                    "tile {} is of {}, which has {} {} to {}, and {} {} to {} where experts have {} rows",
+                    tile.id,
+                    made_.expert_of[at(tile.id)] < 0 ? std::string("no expert")
+                                                     : fmt::format("expert {}", made_.expert_of[at(tile.id)]),
+                    name == made_.offsets ? "offsets" : "rows", own.begin, own.end - 1,
+                    name == made_.makes ? "stores into" : "reads", box[0].begin, box[0].end - 1,
+                    lengths_of(offsets)),
+                name);
+        }
+        return Done{};
+    }
+
+    /// All of what goes back is stored.
+    Status check_made(const Kernel& found, const Offsets& offsets) const {
+        std::vector<std::vector<Region>> missing;
+        for (std::int64_t expert = 0; expert < of_.own; ++expert)
+            missing.push_back(
+                {Region{{offsets[at(expert)], offsets[at(expert) + 1]}, {0, of_.back->columns}}});
+        for (const Tile& tile : found.tiles) {
+            if (made_.expert_of[at(tile.id)] < 0) continue;
+            if (tile.inexact_writes.contains(made_.makes))
+                return wrong(found,
+                             "which of its elements a tile stores depends on data, and all of them go back",
+                             made_.makes);
+            for (const Region& box : kernel::boxes_written(tile, made_.makes))
+                plan::take(missing[at(made_.expert_of[at(tile.id)])], box);
+        }
+        for (std::int64_t expert = 0; expert < of_.own; ++expert) {
+            for (const Region& left : missing[at(expert)]) {
+                if (plan::is_empty(left)) continue;
+                return wrong(found,
+                             fmt::format("of expert {}'s rows no tile stores {} where experts have {} rows",
+                                         expert, plan::to_string(left), lengths_of(offsets)),
+                             made_.makes);
             }
         }
         return Done{};
@@ -225,17 +273,22 @@ private:
         found.traversal.clear();
         found.tiles_differ = false;
         found.axes = {{"expert", of_.experts, 1}};
-        found.arguments.tensors[made_.reads].shape = {of_.ranks, of_.experts,
-                                                      of_.columns};  // as the plan has it
+        // As the plan has them.
+        const auto shape_of = [&](const RaggedTensor& of) {
+            return std::vector<std::int64_t>{of_.ranks, of_.experts, of.columns};
+        };
+        found.arguments.tensors[made_.reads].shape = shape_of(of_.rows);
         found.arguments.tensors[made_.offsets].values.clear();
-        found.arguments.tensors[made_.makes].shape = {of_.experts};
-        found.arguments.tensors[made_.makes].strides.clear();
+        kernel::TensorArgument& stored = found.arguments.tensors[made_.makes];
+        stored.shape = of_.back ? shape_of(*of_.back) : std::vector<std::int64_t>{of_.experts};
+        stored.strides.clear();
         for (std::int64_t expert = 0; expert < of_.experts; ++expert) {
             Tile& tile = found.tiles.emplace_back();
             tile.coord = {expert};
             tile.id = tile.program = expert;
-            const Region rows{{0, of_.ranks}, {expert, expert + 1}, {0, of_.columns}};
-            const Region made{{expert, expert + 1}};
+            const Region rows{{0, of_.ranks}, {expert, expert + 1}, {0, of_.rows.columns}};
+            Region made{{expert, expert + 1}};
+            if (of_.back) made = {{0, of_.ranks}, {expert, expert + 1}, {0, of_.back->columns}};
             tile.reads[made_.reads] = rows;
             tile.read_boxes[made_.reads] = kernel::SharedBoxes(std::vector<Region>{rows});
             tile.writes[made_.makes] = made;

@@ -1,180 +1,250 @@
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "syncopate/at.hpp"
 #include "syncopate/ops/ragged.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/model/ragged.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
 
+using plan::Holding;
 using plan::Interval;
 using plan::OpRef;
 using plan::Region;
+using plan::Tensor;
+
+/// Groups, by source rank and expert.
+using Groups = std::vector<std::vector<bool>>;
 
 class Reading {
 public:
     explicit Reading(const plan::Plan& plan) : plan_(plan) {}
 
     Result<RaggedRows> read() {
-        SYNCOPATE_TRY(find_tensors());
-        SYNCOPATE_TRY(read_holdings());
+        if (const auto findings = plan::check(plan_); !findings.empty())
+            return plan::error_at({findings.front().rank, findings.front().op}, findings.front().message);
+        SYNCOPATE_TRY(find_rows());
+        SYNCOPATE_TRY(find_counts());
+        begins_ = made_ = brought_ = returned_ = ends_ =
+            Groups(at(of_.ranks), std::vector<bool>(at(of_.experts), false));
+        for (const Holding& one : plan_.initial) SYNCOPATE_TRY(read_initial(one));
+        for (const Holding& one : plan_.produced) SYNCOPATE_TRY(read_produced(one));
+        for (const Holding& one : plan_.final) SYNCOPATE_TRY(read_final(one));
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
             for (std::size_t index = 0; index < plan_.ranks[at(rank)].size(); ++index)
                 SYNCOPATE_TRY(read_op({rank, static_cast<std::int32_t>(index)}));
         }
-        for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) SYNCOPATE_TRY(check_rank(rank));
-        return std::move(made_);
+        SYNCOPATE_TRY(require_all());
+        return std::move(of_);
     }
 
 private:
-    [[nodiscard]] static Error refused(std::string message) {
-        return Error{std::move(message), {.of_plan = true}};
+    template <typename... Args>
+    static Error refused(fmt::format_string<Args...> format, Args&&... args) {
+        return Error{fmt::format(format, std::forward<Args>(args)...), {.of_plan = true}};
+    }
+    template <typename... Args>
+    static Error refused_at(OpRef ref, fmt::format_string<Args...> format, Args&&... args) {
+        return plan::error_at(ref, fmt::format(format, std::forward<Args>(args)...));
     }
 
-    Status find_tensors() {
+    [[nodiscard]] const Tensor& tensor(std::int32_t index) const { return plan_.tensors[at(index)]; }
+
+    /// The rows that ranks begin with, and those that are made of them.
+    Status find_rows() {
         for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
             if (!plan_.tensors[i].ragged) continue;
-            if (rows_ >= 0)
+            const auto index = static_cast<std::int32_t>(i);
+            std::int32_t& place = produces(index) ? back_ : rows_;
+            if (place >= 0)
                 return refused(
-                    fmt::format("{} and {} have rows in groups: a kernel of yours reads one such tensor. "
-                                "Where the host knows the counts, fuse plan.counted(counts)",
-                                plan_.tensors[at(rows_)].name, plan_.tensors[i].name));
-            rows_ = static_cast<std::int32_t>(i);
+                    "{} and {} have rows in groups: of a kernel that reads such rows one tensor comes, and "
+                    "one goes back",
+                    tensor(place).name, plan_.tensors[i].name);
+            place = index;
         }
-        if (rows_ < 0) return refused("no tensor has rows in groups");
-        const plan::Tensor& rows = plan_.tensors[at(rows_)];
-        const plan::Ragged& ragged = *rows.ragged;
-        made_ = {.tensor = rows.name, .ranks = plan_.num_ranks()};
-        const std::int64_t ranks = made_.ranks;
+        if (rows_ < 0) return refused("no tensor whose rows come in groups is there from the start");
+        of_.ranks = plan_.num_ranks();
         if (plan_.mesh.num_nodes() > 1)
-            return refused(fmt::format("{}: groups of rows go to ranks of one node", rows.name));
-        if (ragged.axis != 0 || ragged.groups.size() != 2 || rows.shape.size() != 3 || rows.shape[0] != ranks)
-            return refused(
-                fmt::format("{}: expected rows, of {} ranks for each expert, by columns", rows.name, ranks));
-        made_.experts = rows.shape[1];
-        if (made_.experts % ranks != 0)
-            return refused(
-                fmt::format("{}: {} experts are no multiple of {} ranks", rows.name, made_.experts, ranks));
-        const std::vector<std::int64_t> shape{ranks, made_.experts};
-        const auto counts = std::ranges::find_if(plan_.tensors, [&](const plan::Tensor& tensor) {
-            return tensor.dtype == plan::DType::int32 && tensor.shape == shape;
-        });
-        if (counts == plan_.tensors.end())
-            return refused(
-                fmt::format("{}: how many rows its groups have no tensor says: the plan needs one, int32 "
-                            "[{}, {}], of which each rank begins with its row; where the host knows, "
-                            "fuse plan.counted(counts)",
-                            rows.name, ranks, made_.experts));
-        counts_ = static_cast<std::int32_t>(counts - plan_.tensors.begin());
-        made_.counts = counts->name;
-        if (plan_.tensors.size() != 2)
-            return refused(
-                fmt::format("beside {} and {} the plan has other tensors: rows in groups travel alone",
-                            rows.name, made_.counts));
-        made_.own = made_.experts / ranks;
-        made_.columns = rows.shape[2];
-        made_.rows = ragged.rows;
-        made_.bound = ragged.bound;
-        made_.dtype = rows.dtype;
+            return refused("{}: groups of rows go to ranks of one node", tensor(rows_).name);
+        for (const std::int32_t index : {rows_, back_}) {
+            if (index < 0) continue;
+            const Tensor& one = tensor(index);
+            if (one.ragged->axis != 0 || one.ragged->groups.size() != 2 || one.shape.size() != 3 ||
+                one.shape[0] != of_.ranks)
+                return refused("{}: expected rows, of {} ranks for each expert, by columns", one.name,
+                               of_.ranks);
+            if (one.shape[1] != tensor(rows_).shape[1] || one.ragged->bound != tensor(rows_).ragged->bound)
+                return refused("{} and {} have other groups, or other bounds", tensor(rows_).name, one.name);
+        }
+        of_.experts = tensor(rows_).shape[1];
+        if (of_.experts % of_.ranks != 0)
+            return refused("{}: {} experts are no multiple of {} ranks", tensor(rows_).name, of_.experts,
+                           of_.ranks);
+        of_.own = of_.experts / of_.ranks;
+        of_.bound = tensor(rows_).ragged->bound;
+        of_.rows = part_of(rows_);
+        if (back_ >= 0) of_.back = part_of(back_);
         return Done{};
     }
 
-    /// Rank r begins with its own rows for all experts, and with how many they are.
-    Status read_holdings() {
-        held_.assign(at(made_.ranks), std::vector<bool>(at(made_.experts), false));
-        std::vector<bool> counted(at(made_.ranks), false);
-        if (!plan_.produced.empty())
-            return plan::error_at(
-                {plan_.produced.front().rank, -1},
-                "it produces something: a plan of rows in groups brings them, and sends nothing back");
-        for (const plan::Holding& one : plan_.initial) {
-            const OpRef where{one.rank, -1};
-            const Region& region = one.chunk.region;
-            const Interval self{one.rank, one.rank + 1};
-            if (one.partial || region[0] != self)
-                return plan::error_at(
-                    where, fmt::format("it begins with {}: expected its own rows, and its own counts",
-                                       plan_.tensors[at(one.chunk.tensor)].name));
-            if (one.chunk.tensor == counts_) {
-                if (region[1] != Interval{0, made_.experts})
-                    return plan::error_at(
-                        where, fmt::format("it begins with some of its {}: expected all", made_.counts));
-                counted[at(one.rank)] = true;
-                continue;
-            }
-            if (region[2] != Interval{0, made_.columns})
-                return plan::error_at(
-                    where,
-                    fmt::format("it begins with some columns of {}: expected whole rows", made_.tensor));
-            for (std::int64_t e = region[1].begin; e < region[1].end; ++e) held_[at(one.rank)][at(e)] = true;
+    [[nodiscard]] RaggedTensor part_of(std::int32_t index) const {
+        const Tensor& one = tensor(index);
+        return {one.name, one.shape[2], one.ragged->rows, one.dtype};
+    }
+
+    [[nodiscard]] bool produces(std::int32_t index) const {
+        return std::ranges::any_of(plan_.produced,
+                                   [&](const Holding& one) { return one.chunk.tensor == index; });
+    }
+
+    Status find_counts() {
+        const std::vector<std::int64_t> shape{of_.ranks, of_.experts};
+        const auto counts = std::ranges::find_if(plan_.tensors, [&](const Tensor& one) {
+            return one.dtype == plan::DType::int32 && one.shape == shape && !one.ragged;
+        });
+        if (counts == plan_.tensors.end())
+            return refused(
+                "{}: how many rows its groups have no tensor says: the plan needs one, int32 [{}, {}], of "
+                "which each "
+                "rank begins with its row; where the host knows, fuse plan.counted(counts)",
+                of_.rows.name, of_.ranks, of_.experts);
+        counts_ = static_cast<std::int32_t>(counts - plan_.tensors.begin());
+        of_.counts = counts->name;
+        if (plan_.tensors.size() != (back_ < 0 ? 2 : 3))
+            return refused(
+                "beside rows in groups and {} the plan has other tensors: rows in groups travel alone",
+                of_.counts);
+        return Done{};
+    }
+
+    [[nodiscard]] Interval experts_of(std::int64_t rank) const {
+        return {rank * of_.own, (rank + 1) * of_.own};
+    }
+
+    static Interval self(std::int64_t rank) { return {rank, rank + 1}; }
+
+    /// Whether these are whole rows of the groups of sources and experts that are within.
+    [[nodiscard]] bool lies(const plan::Chunk& chunk, const Interval& sources,
+                            const Interval& experts) const {
+        const auto within = [](const Interval& one, const Interval& all) {
+            return one.begin >= all.begin && one.end <= all.end;
+        };
+        return within(chunk.region[0], sources) && within(chunk.region[1], experts) &&
+               chunk.region[2].size() == tensor(chunk.tensor).shape[2];
+    }
+
+    static void note(const plan::Chunk& chunk, Groups& groups) {
+        for (std::int64_t source = chunk.region[0].begin; source < chunk.region[0].end; ++source) {
+            for (std::int64_t expert = chunk.region[1].begin; expert < chunk.region[1].end; ++expert)
+                groups[at(source)][at(expert)] = true;
         }
-        for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
-            if (!counted[at(rank)])
-                return plan::error_at({rank, -1},
-                                      fmt::format("it does not begin with its row of {}", made_.counts));
-            if (!std::ranges::all_of(held_[at(rank)], [](bool held) { return held; }))
-                return plan::error_at(
-                    {rank, -1},
-                    fmt::format("it does not begin with its rows of {} for all experts", made_.tensor));
+    }
+
+    Status read_initial(const Holding& one) {
+        const Interval all{0, of_.experts};
+        if (one.chunk.tensor == counts_) {
+            if (one.chunk.region[0] != self(one.rank) || one.chunk.region[1] != all)
+                return refused_at({one.rank, -1}, "it begins with other {} than its own row", of_.counts);
+            counted_.insert(one.rank);
+            return Done{};
         }
-        for (const plan::Holding& one : plan_.final) {
-            if (one.chunk.tensor == rows_) made_.kept = true;
+        if (one.chunk.tensor != rows_ || one.partial || !lies(one.chunk, self(one.rank), all))
+            return refused_at({one.rank, -1}, "it begins with other rows of {} than its own, whole",
+                              of_.rows.name);
+        note(one.chunk, begins_);
+        return Done{};
+    }
+
+    Status read_produced(const Holding& one) {
+        if (one.chunk.tensor != back_ || one.partial ||
+            !lies(one.chunk, {0, of_.ranks}, experts_of(one.rank)))
+            return refused_at({one.rank, -1}, "it makes other rows than those of its experts, {} to {}",
+                              experts_of(one.rank).begin, experts_of(one.rank).end - 1);
+        note(one.chunk, made_);
+        return Done{};
+    }
+
+    Status read_final(const Holding& one) {
+        if (one.chunk.tensor == rows_ && lies(one.chunk, {0, of_.ranks}, experts_of(one.rank))) {
+            of_.kept = true;
+            return Done{};
         }
-        arrives_.assign(at(made_.ranks), std::vector<std::vector<bool>>(
-                                             at(made_.ranks), std::vector<bool>(at(made_.own), false)));
+        if (one.chunk.tensor != back_ || back_ < 0 || !lies(one.chunk, self(one.rank), {0, of_.experts}))
+            return refused_at(
+                {one.rank, -1},
+                "at the end it is to hold {}, which is neither rows of its experts nor what is made of "
+                "its own rows",
+                plan::region_text(tensor(one.chunk.tensor), one.chunk.region));
+        note(one.chunk, ends_);
         return Done{};
     }
 
     Status read_op(OpRef ref) {
         const plan::Op& op = plan_.op(ref);
         if (op.src.tensor == counts_)
-            return plan::error_at(
-                ref, fmt::format("{} goes to all ranks by itself: leave this op out", made_.counts));
-        if (op.kind != plan::OpKind::push || op.src.tensor != rows_ || op.src != op.dst ||
-            op.reduce != plan::Reduce::none)
-            return plan::error_at(
-                ref, fmt::format("it is no push of groups of {} to the same groups", made_.tensor));
+            return refused_at(ref, "{} goes to all ranks by itself: leave this op out", of_.counts);
+        if (op.kind != plan::OpKind::push || op.src != op.dst || op.reduce != plan::Reduce::none)
+            return refused_at(ref, "it is no push of groups of rows to the same groups");
         if (!op.after.empty())
-            return plan::error_at(
-                ref, "it waits for another op: groups of rows leave as soon as they are counted");
-        const Region& region = op.src.region;
-        const Interval self{ref.rank, ref.rank + 1};
-        const Interval theirs{op.peer * made_.own, (op.peer + 1) * made_.own};
-        if (region[0] != self || region[2] != Interval{0, made_.columns})
-            return plan::error_at(
-                ref, fmt::format("expected a push of this rank's own rows of {}, whole", made_.tensor));
-        if (region[1].begin < theirs.begin || region[1].end > theirs.end)
-            return plan::error_at(
-                ref, fmt::format("it sends rows of experts {} to {} to rank {}, which has experts {} to {}",
-                                 region[1].begin, region[1].end - 1, op.peer, theirs.begin, theirs.end - 1));
-        for (std::int64_t e = region[1].begin; e < region[1].end; ++e)
-            arrives_[at(op.peer)][at(ref.rank)][at(e - theirs.begin)] = true;
+            return refused_at(ref, "it waits for another op: groups of rows leave as soon as they are there");
+        const bool comes = op.src.tensor == rows_;
+        const std::int64_t source = comes ? ref.rank : op.peer, owner = comes ? op.peer : ref.rank;
+        if (!lies(op.src, self(source), experts_of(owner)))
+            return refused_at(ref, "{} is not whole rows of rank {} for experts of rank {}, {} to {}",
+                              plan::region_text(tensor(op.src.tensor), op.src.region), source, owner,
+                              experts_of(owner).begin, experts_of(owner).end - 1);
+        note(op.src, comes ? brought_ : returned_);
         return Done{};
     }
 
-    Status check_rank(std::int32_t rank) {
-        for (std::int32_t source = 0; source < plan_.num_ranks(); ++source) {
-            if (source == rank) continue;
-            const std::vector<bool>& comes = arrives_[at(rank)][at(source)];
-            const auto missing = std::ranges::find(comes, false);
-            if (missing == comes.end()) continue;
-            return plan::error_at(
-                {source, -1},
-                fmt::format(
-                    "its rows of {} for expert {} do not go to rank {}, which has the expert: push them",
-                    made_.tensor, rank * made_.own + (missing - comes.begin()), rank));
+    Status require_all() {
+        for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
+            if (!counted_.contains(rank))
+                return refused_at({rank, -1}, "it does not begin with its row of {}", of_.counts);
+            for (std::int64_t expert = 0; expert < of_.experts; ++expert) {
+                const auto owner = static_cast<std::int32_t>(expert / of_.own);
+                const auto has = [&](const Groups& groups) { return groups[at(rank)][at(expert)]; };
+                if (!has(begins_))
+                    return refused_at({rank, -1}, "it does not begin with its rows of {} for expert {}",
+                                      of_.rows.name, expert);
+                if (rank != owner && !has(brought_))
+                    return refused_at(
+                        {rank, -1},
+                        "its rows of {} for expert {} do not go to rank {}, which has the expert: push them",
+                        of_.rows.name, expert, owner);
+                if (back_ < 0) continue;
+                if (!has(made_))
+                    return refused_at({owner, -1},
+                                      "it does not make the rows of {} for expert {}, which it has",
+                                      of_.back->name, expert);
+                if (!has(ends_))
+                    return refused_at(
+                        {rank, -1},
+                        "at the end it is not to hold its rows of {} of expert {}: ask for them by \"final\"",
+                        of_.back->name, expert);
+                if (rank != owner && !has(returned_))
+                    return refused_at(
+                        {owner, -1}, "what it makes of {} for expert {} does not go back to rank {}: push it",
+                        of_.back->name, expert, rank);
+            }
         }
         return Done{};
     }
 
     const plan::Plan& plan_;
-    RaggedRows made_;
+    RaggedRows of_;
     std::int32_t rows_ = -1;
+    std::int32_t back_ = -1;
     std::int32_t counts_ = -1;
-    std::vector<std::vector<bool>> held_;                  ///< by rank and expert
-    std::vector<std::vector<std::vector<bool>>> arrives_;  ///< by rank, source and expert of the rank
+    std::set<std::int32_t> counted_;
+    Groups begins_, made_, brought_, returned_, ends_;
 };
 
 }  // namespace

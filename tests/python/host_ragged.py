@@ -52,26 +52,38 @@ def by_offsets(
     tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, mask=(rows[:, None] < end) & (cols[None, :] < N))
 
 
-def plan_of(size, bound):
-    """Rows of A from their ranks to those of their experts."""
+def plan_of(size, bound, back=False):
+    """Rows of A from their ranks to those of their experts; `back`: rows of C from there."""
     experts = OWN * size
 
-    def chunk(rank, first, last):
-        return {"tensor": "A", "region": [{"rows_from_rank": rank, "expert": [first, last]}, [0, K]]}
+    def chunk(tensor, rank, first, last):
+        return {
+            "tensor": tensor,
+            "region": [{"rows_from_rank": rank, "expert": [first, last]}, [0, K if tensor == "A" else N]],
+        }
 
-    initial, ranks = [], []
+    initial, produced, final, ranks = [], [], [], []
     for rank in range(size):
-        initial.append({"rank": rank, **chunk(rank, 0, experts)})
+        others, own = [peer for peer in range(size) if peer != rank], (rank * OWN, (rank + 1) * OWN)
+        initial.append({"rank": rank, **chunk("A", rank, 0, experts)})
         initial.append({"rank": rank, "tensor": "counts", "region": [[rank, rank + 1], [0, experts]]})
-        sent = [(peer, chunk(rank, peer * OWN, (peer + 1) * OWN)) for peer in range(size) if peer != rank]
-        ops = [{"op": "push", "peer": peer, "src": of, "dst": of} for peer, of in sent]
-        ranks.append({"rank": rank, "ops": ops})
+        sent = [(peer, chunk("A", rank, peer * OWN, (peer + 1) * OWN)) for peer in others]
+        if back:
+            produced += [{"rank": rank, **chunk("C", source, *own)} for source in range(size)]
+            final.append({"rank": rank, **chunk("C", rank, 0, experts)})
+            sent += [(peer, chunk("C", peer, *own)) for peer in others]
+        ranks.append(
+            {"rank": rank, "ops": [{"op": "push", "peer": peer, "src": of, "dst": of} for peer, of in sent]}
+        )
     groups = {"axis": 0, "groups": "rows_from_rank × expert", "sizes": [size, experts], "bound": bound}
-    tensors = {
-        "A": {"shape": [bound, K], "dtype": "fp32", "ragged": groups},
-        "counts": {"shape": [size, experts], "dtype": "int32"},
-    }
-    text = {"schema": "syncopate.plan/1", "mesh": [["gpu", size]], "tensors": tensors, "initial": initial, "final": [], "ranks": ranks}  # fmt: skip
+    tensors = {"A": {"shape": [bound, K], "dtype": "fp32", "ragged": groups}}
+    if back:
+        tensors["C"] = {"shape": [bound, N], "dtype": "fp32", "ragged": groups}
+    tensors["counts"] = {"shape": [size, experts], "dtype": "int32"}
+    text = {
+        "schema": "syncopate.plan/1", "mesh": [["gpu", size]], "tensors": tensors, "initial": initial, "produced": produced,
+        "final": final, "ranks": ranks,
+    }  # fmt: skip
     return sy.plans.from_json(json.dumps(text))
 
 
@@ -143,6 +155,42 @@ def check_ragged(_, size):
             time.sleep(0.2)  # the others' tiles wait for its rows
         call_and_compare(fused, counts, bound, name)
     expect(len(fused.prepared) == 1, f"set up {len(fused.prepared)} times")
+
+
+def call_back_and_compare(fused, counts, bound, name):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    everything = torch.randint(
+        -2, 3, (max(1, int(counts.sum())), K), generator=torch.Generator().manual_seed(1)
+    ).float()
+    b = torch.randint(-2, 3, (OWN * size, K, N), generator=torch.Generator().manual_seed(2)).float()
+    first, last = int(counts[:rank].sum()), int(counts[: rank + 1].sum())
+    a = everything[first:last] if last > first else torch.empty(1, K)
+    c = torch.full((len(a) + 1, N), float("nan"))
+    grid = (OWN, triton.cdiv(bound, BM), triton.cdiv(N, BN))
+    fused[grid](
+        a, b[rank * OWN : (rank + 1) * OWN].contiguous(), c, counts[rank].to(torch.int32), N, K, BM, BN, BK
+    )
+    wanted = torch.zeros(everything.shape[0], N)  # of rows that were left out
+    for owner in range(size):
+        for expert, rows in enumerate(arrived(counts, owner, bound, size), owner * OWN):
+            wanted[rows] = everything[rows] @ b[expert]
+    expect(torch.equal(c[: last - first], wanted[first:last]), f"{name}: rank {rank}: what came back differs")
+    expect(bool(c[last - first :].isnan().all()), f"{name}: rank {rank} got more than its rows")
+
+
+def check_back(_, size):
+    """What is made of rows goes back to their ranks, in the order in which those gave them."""
+    bound, bind = 40 * size, BIND | {"c_ptr": "C"}
+    plan = plan_of(size, bound, back=True)
+    expect(not plan.check(), "the plan of all counts, there and back")
+    fused = sy.fuse(by_offsets, plan, bind)
+    for call, (name, counts) in enumerate(routings(size, 7, 30).items()):
+        if call % size == dist.get_rank():
+            time.sleep(0.2)
+        call_back_and_compare(fused, counts, bound, name)
+    expect(len(fused.prepared) == 1, f"set up {len(fused.prepared)} times")
+    drops = sy.fuse(by_offsets, plan_of(size, 24, back=True), bind, over="drop")
+    call_back_and_compare(drops, routings(size, 3, 20)["all to one expert"], 24, "dropped")
 
 
 def check_over(_, size):

@@ -18,8 +18,9 @@ from syncopate.strategy import Strategy
 SIZE, BOUND, BM, BN, BK = 2, 512, 64, 64, 32
 
 
-def main():
-    kernel, plan = host_ragged.by_offsets, host_ragged.plan_of(SIZE, BOUND)
+def compile_program(back):
+    kernel, plan = host_ragged.by_offsets, host_ragged.plan_of(SIZE, BOUND, back)
+    bind = host_ragged.BIND | ({"c_ptr": "C"} if back else {})
     own, n, k = host_ragged.OWN, host_ragged.N, host_ragged.K
 
     def empty(*shape, dtype=torch.float32):
@@ -33,25 +34,25 @@ def main():
     tensors = {name: describe(value) for name, value in items.items() if isinstance(value, torch.Tensor)}
     grid = (own, triton.cdiv(BOUND, BM), triton.cdiv(n, BN))
     path = Path(host_ragged.__file__)
-    stage = (path.read_text(), str(path), "by_offsets", host_ragged.BIND, scalars, tensors, grid)
+    stage = (path.read_text(), str(path), "by_offsets", bind, scalars, tensors, grid)
     artifact, of = _syncopate.fuse_ragged(stage, plan, "cuda", 132, Strategy(), 32)
-    emitted = artifact.stages[-1]
+    emitted = artifact.stages[3]
     print("\n".join(line for line in emitted.source.splitlines() if "sy_" in line))
     loaded = jit.kernel_in(jit.load_module(emitted.source, emitted.kernel, None), kernel.__name__)
-    shapes = {
-        name: empty(1, dtype=torch.int32 if name == of["counts"] else torch.float32)
-        for name, *_ in artifact.plan.tensors
-    }
+    of_dtype = {"fp32": torch.float32, "int32": torch.int32}
+    shapes = {name: empty(1, 1, dtype=of_dtype[dtype]) for name, _, dtype in artifact.plan.tensors}
     op = SimpleNamespace(
         rank=1, heap=SimpleNamespace(stride=1 << 30), table_tensor_of=lambda _: empty(1, dtype=torch.int32)
     )
     prepared = SimpleNamespace(op=op, tensors=shapes, is_on_gpu=True)
     fused = RaggedKernel.__new__(RaggedKernel)
-    fused.plan, fused._require = plan, lambda *_: None
+    fused.plan = plan
     given = fused._given(prepared, made_for(prepared, of, items["a_ptr"].device), items)
-    for one, arguments in zip([*kernels.STAGES, loaded], given, strict=True):
+    every = [*kernels.STAGES, loaded, *(kernels.BACK if back else ())]
+    for one, arguments in zip(every, given, strict=True):
         compile_one(one, arguments, {"num_warps": 4, "num_stages": 2})
 
 
 if __name__ == "__main__":
-    main()
+    compile_program(False)
+    compile_program(True)

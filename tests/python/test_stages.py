@@ -126,10 +126,3 @@ def test_grouped_products_of_users_run_as_their_groups_arrive_on(ranks, run):
     outcome = run(sys.executable, HERE / "host_grouped.py", ranks)
     assert outcome.code == 0, outcome.out + outcome.err
     assert f"{ranks} ranks: grouped" in outcome.out
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5] if SWEEP else [3])
-def test_a_users_grouped_product_follows_counts_that_only_the_device_knows_on(ranks, run):
-    outcome = run(sys.executable, HERE / "host_ragged.py", ranks)
-    assert outcome.code == 0, outcome.out + outcome.err
-    assert f"{ranks} ranks: ragged" in outcome.out

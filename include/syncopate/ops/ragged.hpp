@@ -5,13 +5,16 @@
 //     layout     where each group lies, the offsets that the user's kernel loads, and the tables of the two next stages
 //     rows       this rank's rows are stored at their experts' ranks
 //     NAME       the user's kernel: a tile starts when all rows of its expert are there
+//     back       what it makes is stored at the ranks of its rows        (where the plan says so)
+//     take       and is copied from there to where the user wants it     (likewise)
 //
-// The kernels of the first three are python/syncopate/kernels/ragged.py. Which expert a tile is of is read from its
+// The kernels but the user's are python/syncopate/kernels/ragged.py. Which expert a tile is of is read from its
 // footprint, with offsets that keep experts apart; that it stays among the expert's rows, whatever the counts, from that it
 // loads no other expert's offsets, and from its footprints where experts have few rows, none, or all.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,23 +26,29 @@
 
 namespace syncopate::ops {
 
-/// What a plan says of its rows in groups.
-struct RaggedRows {
-    std::string tensor;  ///< that has them
-    std::string
-        counts;  ///< that the call brings: row r, of the rows of rank r for each expert, is what rank r has
-    std::int64_t ranks = 0;
-    std::int64_t experts = 0;  ///< of all ranks
-    std::int64_t own = 0;      ///< of each rank: rank r has experts [r · own, (r + 1) · own)
+/// One tensor of a plan, of which the rows come in groups.
+struct RaggedTensor {
+    std::string name;
     std::int64_t columns = 0;
-    std::int64_t rows = 0;   ///< for which there is memory
-    std::int64_t bound = 0;  ///< that come to a rank at most
-    bool kept = false;       ///< the rows that came are the user's until the next call
+    std::int64_t rows = 0;  ///< for which there is memory
     plan::DType dtype = plan::DType::bf16;
 };
 
-/// Of the plan's tensor with groups. Fails, with rank and op where it is about one, where the plan does anything but
-/// bring each group from its rank to its expert's, by pushes.
+/// What a plan says of its rows in groups.
+struct RaggedRows {
+    std::int64_t ranks = 0;
+    std::int64_t experts = 0;  ///< of all ranks
+    std::int64_t own = 0;      ///< of each rank: rank r has experts [r · own, (r + 1) · own)
+    std::int64_t bound = 0;    ///< rows that come to a rank at most
+    RaggedTensor rows;
+    std::optional<RaggedTensor> back;  ///< what is made of them, and goes back to where they came from
+    std::string
+        counts;  ///< that the call brings: row r, of the rows of rank r for each expert, is what rank r has
+    bool kept = false;  ///< the rows that came are the user's until the next call
+};
+
+/// Fails, with rank and op where it is about one, where the plan does anything but bring each group from its rank to its
+/// expert's, and what is made of it back, by pushes.
 [[nodiscard]] Result<RaggedRows> ragged_rows(const plan::Plan& plan);
 
 /// A user's kernel as groups of tiles, an expert's each, and which tiles they are.
@@ -47,7 +56,7 @@ struct RaggedKernel {
     kernel::Kernel kernel;
     std::string reads;    ///< the parameter that the rows are
     std::string offsets;  ///< that says where an expert's rows begin, and the next one's
-    std::string makes;    ///< one that it stores into
+    std::string makes;    ///< that goes back; where nothing does, one that it stores into
     // By tile: its expert, from 0 on in each rank, or -1 if it reads no rows; and with which of the expert's rows it begins.
     std::vector<std::int32_t> expert_of;
     std::vector<std::int32_t> row_of;
@@ -61,7 +70,9 @@ struct RaggedKernel {
 struct RaggedProgram {
     fuse::StagedProgram program;
     RaggedRows of;
-    RaggedKernel user;  ///< its `kernel` is the program's last stage
+    RaggedKernel user;  ///< its `kernel` is the fourth stage
+    std::string made;   ///< the tensor that it stores into
+    std::string taken;  ///< that the last stage stores into, where something goes back
 };
 
 inline constexpr std::int64_t kRaggedTile = 32;  ///< rows that are moved together

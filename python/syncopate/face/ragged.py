@@ -28,7 +28,7 @@ from ..strategy import PROGRAMS_ON_HOST
 from .fused import FusedKernel
 
 OVER = ("error", "drop")
-_LAYOUTS = 32  # programs of `ragged_layout`, at most: its tables are small
+_USERS = 3  # the stage that the user's kernel is
 
 
 @dataclass
@@ -74,14 +74,14 @@ class RaggedKernel(FusedKernel):
     def run(self, calls: Sequence[Call]) -> None:
         prepared, (items,) = self._find(calls)
         made = self._made[prepared]
-        given = self._given(prepared, made, items)
+        self._require_rows(items, "cuda" if prepared.is_on_gpu else "host")
         prepared.require_there()
         key = tuple(
             (n, v.data_ptr(), v.dtype, v.shape[0]) if isinstance(v, torch.Tensor) else (n, v)
             for n, v in items.items()
         )
         try:
-            prepared.launch(key, lambda: given)
+            prepared.launch(key, lambda: self._given(prepared, made, items))
         except ValueError:
             if not self.drops(prepared) or not prepared.op.had_been_told:
                 raise
@@ -126,7 +126,7 @@ class RaggedKernel(FusedKernel):
 
     def result(self, prepared: Prepared, tensor: str) -> torch.Tensor:
         """The rows that came for this rank's experts, where they lie until the next call: see `offsets`."""
-        if tensor != self._made[prepared].of["tensor"] or not self.plan.final(prepared.op.rank):
+        if tensor != self._made[prepared].of["rows"] or not self.plan.final(prepared.op.rank):
             raise ValueError(f"{tensor}: the plan does not say that it is kept (final)")
         return prepared.tensors[tensor]
 
@@ -173,7 +173,24 @@ class RaggedKernel(FusedKernel):
                 raise ValueError(
                     f"bind: {parameter} is not a tensor parameter of {name}; it has {', '.join(one.tensors)}"
                 )
-            self._require(parameter, one.items[parameter], device, group.ordinal)
+        self._require_rows(one.items, device)
+        base = base_of(one.items[next(iter(self.stages[index].bind))])
+        if device == "cuda" and base.device.index != group.ordinal:
+            raise ValueError(f"expected tensors on cuda:{group.ordinal}, got some on {base.device}")
+
+    def _require_rows(self, items: Mapping[str, Any], device: str) -> None:
+        bind = self.stages[0].bind
+        of = {tensor: parameter for parameter, tensor in bind.items()}
+        first = next(parameter for parameter, tensor in bind.items() if tensor in self.plan.ragged)
+        for parameter in bind:
+            self._require(parameter, items[parameter], device, base_of(items[first]).device.index)
+        made = [name for name in of if name in self.plan.produced]
+        given = [name for name in of if name in self.plan.ragged and name not in made]
+        if made and given and items[of[made[0]]].shape[0] < items[of[given[0]]].shape[0]:
+            raise ValueError(
+                f"{of[made[0]]}: it has {items[of[made[0]]].shape[0]} rows, and gets one for each of {of[given[0]]}, "
+                f"which has {items[of[given[0]]].shape[0]}"
+            )
 
     def _require(self, parameter: str, value: Any, device: str, ordinal: int) -> None:
         tensor = self.stages[0].bind[parameter]
@@ -208,20 +225,21 @@ class RaggedKernel(FusedKernel):
                 one.grid,
             )
             artifact, of = _syncopate.fuse_ragged(
-                stage, self.plan, device, group.multiprocessors(), self.strategy, min(programs, _LAYOUTS)
+                stage, self.plan, device, group.multiprocessors(), self.strategy, programs
             )
-            return artifact, of, text.load(artifact.stages[-1])
+            return artifact, of, text.load(artifact.stages[_USERS])
 
         artifact, of, kernel = self._together(group, "fused", fused)
-        prepared = Prepared(artifact, group, [*kernels.STAGES, kernel], what=self._what, **self._timing)
-        # The plan counts what is stored there; it lies where the user has it.
-        prepared.stages[-1].bind = {of["reads"]: of["tensor"]}
-        device_of = base_of(one.items[of["reads"]]).device
-        made = self._made[prepared] = made_for(prepared, of, device_of)
-        options = [{"num_warps": 4, "num_stages": 2}] * 3
+        own = [*kernels.STAGES, kernel, *(kernels.BACK if of["back"] else ())]
+        prepared = Prepared(artifact, group, own, what=self._what, **self._timing)
+        if not of["back"]:  # the plan counts what is stored there; it lies where the user has it
+            prepared.stages[_USERS].bind = {of["reads"]: of["rows"]}
+        made = self._made[prepared] = made_for(prepared, of, base_of(one.items[of["reads"]]).device)
+        options = [{"num_warps": 4, "num_stages": 2}] * len(own)
+        options[_USERS] = one.options
 
         def compiled() -> None:
-            prepared.compile(self._given(prepared, made, one.items), [*options, one.options])
+            prepared.compile(self._given(prepared, made, one.items), options)
 
         try:
             self._together(group, "compiled", compiled)
@@ -234,31 +252,41 @@ class RaggedKernel(FusedKernel):
 
     def _given(self, prepared: Prepared, made: _Made, items: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The arguments of each stage."""
-        of, pow2 = made.of, triton.next_power_of_2
-        rows, counts = items[of["reads"]], items[of["offsets"]]
-        device, rank = "cuda" if prepared.is_on_gpu else "host", prepared.op.rank
-        for parameter in (of["reads"], of["offsets"]):
-            self._require(parameter, items[parameter], device, rows.device.index)
-        ranks = self.plan.num_ranks
+        of, pow2, heap = made.of, triton.next_power_of_2, prepared.tensors
+        table = prepared.op.table_tensor_of
+        rows, ranks = items[of["reads"]], self.plan.num_ranks
+        none = made.scratch["status_ptr"]
         known = {
             **made.scratch,
-            "counts_ptr": prepared.tensors[of["counts"]], "x_ptr": prepared.tensors[of["tensor"]],
-            "rows_ptr": prepared.op.table_tensor_of(2), "user_ptr": prepared.op.table_tensor_of(3),
-            "rank": rank, "ROWS": rows.shape[0], "E": of["experts"], "R": ranks, "EXPERTS": of["own"],
-            "BOUND": of["bound"], "TILE": of["tile"], "TILES": len(of["expert_of"]), "H": of["columns"],
-            "COLUMNS": min(pow2(of["columns"]), 512), "SLOTS": 32,
+            "counts_ptr": heap[of["counts"]], "x_ptr": heap[of["rows"]], "rows_ptr": table(2), "user_ptr": table(_USERS),
+            "back_ptr": table(_USERS + 1) if of["back"] else none, "BACK": of["back"] is not None,
+            "rank": prepared.op.rank, "ROWS": rows.shape[0], "E": of["experts"], "R": ranks, "EXPERTS": of["own"],
+            "BOUND": of["bound"], "TILE": of["tile"], "TILES": len(of["expert_of"]), "SLOTS": 32,
             "BE": pow2(of["own"]), "BR": pow2(ranks), "BALL": pow2(of["experts"]),
         }  # fmt: skip
-        of_stage = [
-            {"given_ptr": counts, "stride": made.strides[of["counts"]]},
+
+        def moved(columns: int) -> dict[str, int]:
+            return {"H": columns, "COLUMNS": min(pow2(columns), 512)}
+
+        stride, kernels_of = made.strides, [*kernels.STAGES]
+        of_stage: list[dict[str, Any]] = [
+            {"given_ptr": items[of["offsets"]], "stride": stride[of["counts"]]},
             {},
-            {"given_ptr": rows, "stride": made.strides[of["tensor"]]},
+            {"given_ptr": rows, "stride": stride[of["rows"]], **moved(of["columns"])},
         ]
+        if of["back"]:
+            made_at, back, width = heap[of["made"]], heap[of["back"]], moved(of["columns_back"])
+            kernels_of += kernels.BACK
+            of_stage += [
+                {"made_ptr": made_at, "y_ptr": back, "stride": stride[of["back"]], **width},
+                {"y_ptr": back, "out_ptr": items[of["makes"]], "taken_ptr": heap[of["taken"]],
+                 "PROGRAMS": heap[of["taken"]].shape[1], **width},
+            ]  # fmt: skip
         given = [
             {name: (known | more)[name] for name in kernel.arg_names if not name.startswith("sy_")}
-            for kernel, more in zip(kernels.STAGES, of_stage, strict=True)
+            for kernel, more in zip(kernels_of, of_stage, strict=True)
         ]
-        given.append({**items, of["offsets"]: made.scratch["offsets_ptr"]})
+        given.insert(_USERS, {**items, of["offsets"]: made.scratch["offsets_ptr"]})
         return given
 
 
@@ -275,6 +303,8 @@ def made_for(prepared: Any, of: dict[str, Any], device: torch.device) -> _Made:
             "offsets_ptr": numbers(of["own"] + 1),
             "status_ptr": numbers(2),
             "seen_ptr": numbers(4),
+            "from_ptr": numbers(of["experts"]),  # by group of this rank's experts
+            "to_ptr": numbers(of["experts"]),
             "expert_ptr": torch.tensor(of["expert_of"], dtype=torch.int32, device=device),
             "row_ptr": torch.tensor(of["row_of"], dtype=torch.int32, device=device),
         }

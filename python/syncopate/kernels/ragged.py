@@ -1,8 +1,10 @@
 """What brings the rows of a ragged plan to a user's own kernel (ops/ragged.cpp), in Triton, for GPUs and for the host's interpreter.
 
 The call brings how many rows this rank has for each expert. `ragged_counts` tells every rank; `ragged_layout` makes of all
-counts where groups of rows (source rank, expert) lie, the offsets that the user's kernel reads, and the slots of the two
-stages after it; `ragged_rows` stores this rank's rows where their experts are. Nothing of it is read by the host.
+counts where groups of rows (source rank, expert) lie, the offsets that the user's kernel reads, and the slots of the
+stages after it; `ragged_rows` stores this rank's rows where their experts are. Where what is made of them goes back,
+`ragged_back` stores it at the ranks of its rows, and `ragged_take` copies it from there to where the user wants it. Nothing
+of it is read by the host.
 """
 
 import triton
@@ -91,8 +93,9 @@ def _place_tiles(table_ptr, first, rows, expert_ptr, row_ptr, TILES: tl.constexp
 @triton.jit
 def ragged_layout(
     counts_ptr, sent_ptr, group_ptr, offsets_ptr, status_ptr, seen_ptr, rows_ptr, user_ptr, expert_ptr, row_ptr,
-    rank, sy_schedule, sy_control, E: tl.constexpr, R: tl.constexpr, EXPERTS: tl.constexpr, BOUND: tl.constexpr,
-    TILE: tl.constexpr, TILES: tl.constexpr, BE: tl.constexpr, BR: tl.constexpr, BALL: tl.constexpr, SLOTS: tl.constexpr,
+    from_ptr, to_ptr, back_ptr, rank, sy_schedule, sy_control, E: tl.constexpr, R: tl.constexpr, EXPERTS: tl.constexpr,
+    BOUND: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, BE: tl.constexpr, BR: tl.constexpr, BALL: tl.constexpr,
+    SLOTS: tl.constexpr, BACK: tl.constexpr,
 ):  # fmt: skip
     """Of the counts of all ranks:
 
@@ -101,6 +104,7 @@ def ragged_layout(
     offsets_ptr [E / R + 1]  of each expert of this rank where its rows begin, and the end of the last ones
     status_ptr [2]           rows over the bound, of the rank to which most come; by how many all ranks' counts are wrong
     seen_ptr [4]             of all calls: the most of the first, the sum of the second; in how many there were any of each
+    from_ptr, to_ptr [E / R, R]  BACK: of each group of this rank's experts where it begins here, and among its source's rows
     the tables of the stages that follow
     """
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
@@ -128,6 +132,17 @@ def ragged_layout(
         tl.atomic_add(seen_ptr + _BAD, bad)
         tl.atomic_add(seen_ptr + _CALLS_OVER, tl.minimum(over, 1))
         tl.atomic_add(seen_ptr + _CALLS_BAD, tl.minimum(bad, 1))
+    if BACK:
+        group_of = tl.arange(0, BE)[:, None] * R + sources
+        inside = (experts < EXPERTS)[:, None] & (sources < R)
+        tl.store(from_ptr + group_of, begin, mask=inside)
+        for peer in range(R):
+            told = tl.load(counts_ptr + peer * (E + 1) + every, mask=every < E, other=0)
+            own = (every >= rank * EXPERTS) & (every < (rank + 1) * EXPERTS)
+            tl.store(to_ptr + (every - rank * EXPERTS) * R + peer, tl.cumsum(told, 0) - told, mask=own)
+        group_of = tl.reshape(tl.where(inside, group_of, EXPERTS * R), [BE * BR])
+        many, first = tl.reshape(taken, [BE * BR]), tl.reshape(begin, [BE * BR])
+        _make_slots(back_ptr, rank * EXPERTS * R, many, first, group_of, EXPERTS * R, TILE, 1, SLOTS, E, 0)
     _place_tiles(user_ptr, rank * EXPERTS, rows, expert_ptr, row_ptr, TILES, EXPERTS, BE, SLOTS)
     tl.debug_barrier()
     going = tl.load(sent_ptr + E + every, mask=every < E, other=0)
@@ -157,5 +172,54 @@ def ragged_rows(
     sy_finish(sy_schedule, sy_control)
 
 
+@triton.jit
+def ragged_back(
+    made_ptr, from_ptr, to_ptr, y_ptr, rank, stride, sy_schedule, sy_control,
+    R: tl.constexpr, H: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Rows of `made` [., H], to the ranks of the rows that they were made of, where those lie as the call brought them."""
+    lane = tl.arange(0, TILE)[:, None]
+    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+        first = sy_acquire(sy_schedule, sy_control, slot)
+        group, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
+        row = tl.load(to_ptr + group) + first - tl.load(from_ptr + group)
+        there = _at_rank(y_ptr, group % R, rank, stride)
+        for begin in range(0, H, COLUMNS):
+            column = begin + tl.arange(0, COLUMNS)[None, :]
+            inside = (lane < rows) & (column < H)
+            value = tl.load(made_ptr + (first + lane).to(tl.int64) * H + column, mask=inside, other=0.0)
+            tl.store(there + (row + lane).to(tl.int64) * H + column, value, mask=inside)
+        sy_post(sy_schedule, sy_control, slot)
+    sy_finish(sy_schedule, sy_control)
+
+
+@triton.jit
+def ragged_take(
+    y_ptr, group_ptr, sent_ptr, counts_ptr, out_ptr, taken_ptr, rank, sy_schedule, sy_control,
+    E: tl.constexpr, H: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr, PROGRAMS: tl.constexpr, BALL: tl.constexpr,
+):  # fmt: skip
+    """What was made of this rank's rows, to `out` [., H]; zeros for rows that were left out as over the bound."""
+    every, lane = tl.arange(0, BALL)[None, :], tl.arange(0, TILE)
+    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+        part = sy_acquire(sy_schedule, sy_control, slot) % PROGRAMS
+        group = tl.load(group_ptr + every, mask=every < E, other=0)
+        end = group + tl.load(sent_ptr + E + every, mask=every < E, other=0)
+        rows = tl.sum(tl.load(counts_ptr + rank * (E + 1) + every, mask=every < E, other=0))
+        for first in range(part * TILE, rows, PROGRAMS * TILE):
+            row = first + lane
+            came = tl.sum(((row[:, None] >= group) & (row[:, None] < end)).to(tl.int32), 1) > 0
+            at = row.to(tl.int64)[:, None] * H
+            for begin in range(0, H, COLUMNS):
+                column = begin + tl.arange(0, COLUMNS)[None, :]
+                inside = (row < rows)[:, None] & (column < H)
+                value = tl.load(y_ptr + at + column, mask=inside & came[:, None], other=0.0)
+                tl.store(out_ptr + at + column, value, mask=inside)
+        tl.store(taken_ptr + rank * PROGRAMS + part, 1)
+        sy_post(sy_schedule, sy_control, slot)
+    sy_finish(sy_schedule, sy_control)
+
+
 #: Before the user's kernel, as ops/ragged.cpp has them.
 STAGES = [ragged_counts, ragged_layout, ragged_rows]
+#: Behind it, where what it makes goes back.
+BACK = [ragged_back, ragged_take]

@@ -1,0 +1,30 @@
+"""Users' own grouped kernels, fused with rows that come in groups of which only the device knows how many they are."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import HUNG, ROOT, SWEEP
+
+pytest.importorskip("triton")
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5] if SWEEP else [3])
+def test_a_users_grouped_product_follows_counts_that_only_the_device_knows_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_ragged.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert f"{ranks} ranks: ragged" in outcome.out
+
+
+def test_its_kernels_compile_for_sm_90():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    environment.pop("TRITON_INTERPRET", None)
+    outcome = subprocess.run(
+        [sys.executable, HERE / "ragged_compiled.py"],
+        capture_output=True, text=True, timeout=HUNG, env=environment, check=False,
+    )  # fmt: skip
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert outcome.stdout.count("by_offsets: ") == 2 and "ragged_take: " in outcome.stdout
