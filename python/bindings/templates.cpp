@@ -22,6 +22,7 @@
 #include "syncopate/plan/model/builder.hpp"
 #include "syncopate/plan/model/join.hpp"
 #include "syncopate/plan/templates/push_exchange.hpp"
+#include "syncopate/plan/templates/push_groups.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 
@@ -201,6 +202,18 @@ rank, and each sums all of it into `to`, in rank order. For little data, where t
 where shares do. `rows`: so many are asked for, the others pad the tensor to whole tiles.
 
 `split`: chunks along `split_axis`.)");
+    m.def(
+        "push_groups",
+        [](const plan::Mesh& mesh, const plan::Tensor& rows, std::int64_t experts,
+           const std::optional<plan::Tensor>& back, const std::string& counts) {
+            return unwrap(
+                plan::push_groups(mesh, rows, {.experts = experts, .back = back, .counts = counts}));
+        },
+        "mesh"_a, "rows"_a, "experts"_a, "back"_a = nb::none(), nb::kw_only(), "counts"_a = "counts",
+        R"(Rows to the ranks of their experts, in groups of which only a call knows how many rows they have: `rows` [bound,
+columns], as many as come to a rank at most. Rank r has an equal share of the `experts`, in order, and begins with its
+own rows for all of them, and with how many these are: its row of `counts` [ranks, experts], int32. `back` [bound, …]:
+what kernels make of the rows, which goes back to their ranks.)");
     m.def(
         "push_exchange",
         [](const plan::Mesh& mesh, const plan::Tensor& tensor, const std::string& to, std::int32_t split,

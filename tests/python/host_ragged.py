@@ -54,37 +54,8 @@ def by_offsets(
 
 def plan_of(size, bound, back=False):
     """Rows of A from their ranks to those of their experts; `back`: rows of C from there."""
-    experts = OWN * size
-
-    def chunk(tensor, rank, first, last):
-        return {
-            "tensor": tensor,
-            "region": [{"rows_from_rank": rank, "expert": [first, last]}, [0, K if tensor == "A" else N]],
-        }
-
-    initial, produced, final, ranks = [], [], [], []
-    for rank in range(size):
-        others, own = [peer for peer in range(size) if peer != rank], (rank * OWN, (rank + 1) * OWN)
-        initial.append({"rank": rank, **chunk("A", rank, 0, experts)})
-        initial.append({"rank": rank, "tensor": "counts", "region": [[rank, rank + 1], [0, experts]]})
-        sent = [(peer, chunk("A", rank, peer * OWN, (peer + 1) * OWN)) for peer in others]
-        if back:
-            produced += [{"rank": rank, **chunk("C", source, *own)} for source in range(size)]
-            final.append({"rank": rank, **chunk("C", rank, 0, experts)})
-            sent += [(peer, chunk("C", peer, *own)) for peer in others]
-        ranks.append(
-            {"rank": rank, "ops": [{"op": "push", "peer": peer, "src": of, "dst": of} for peer, of in sent]}
-        )
-    groups = {"axis": 0, "groups": "rows_from_rank × expert", "sizes": [size, experts], "bound": bound}
-    tensors = {"A": {"shape": [bound, K], "dtype": "fp32", "ragged": groups}}
-    if back:
-        tensors["C"] = {"shape": [bound, N], "dtype": "fp32", "ragged": groups}
-    tensors["counts"] = {"shape": [size, experts], "dtype": "int32"}
-    text = {
-        "schema": "syncopate.plan/1", "mesh": [["gpu", size]], "tensors": tensors, "initial": initial, "produced": produced,
-        "final": final, "ranks": ranks,
-    }  # fmt: skip
-    return sy.plans.from_json(json.dumps(text))
+    made = sy.Tensor("C", (bound, N), "fp32") if back else None
+    return sy.plans.push_groups(sy.plans.mesh_of(size), sy.Tensor("A", (bound, K), "fp32"), OWN * size, made)
 
 
 def routings(size, seed, most):

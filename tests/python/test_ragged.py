@@ -28,3 +28,12 @@ def test_its_kernels_compile_for_sm_90():
     )  # fmt: skip
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert outcome.stdout.count("by_offsets: ") == 2 and "ragged_take: " in outcome.stdout
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3] if SWEEP else [2])
+def test_the_example_of_a_grouped_product_agrees_with_torch_on(ranks, run):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT / "python")}
+    outcome = run(*command, ROOT / "examples" / "grouped_product.py", **environment)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "a grouped product agrees with torch" in outcome.out
