@@ -1,0 +1,132 @@
+#include "syncopate/ops/ragged.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/plan/templates/push_groups.hpp"
+
+namespace syncopate::ops {
+namespace {
+
+constexpr std::int64_t kBound = 40;
+constexpr std::int64_t kColumns = 8;
+
+plan::Plan plan_of(std::int32_t ranks, bool back) {
+    const plan::Tensor rows{"A", {kBound, kColumns}, plan::DType::fp32};
+    plan::PushGroupsOptions options{.experts = 2 * ranks};
+    if (back) options.back = plan::Tensor{"C", {kBound, kColumns}, plan::DType::fp32};
+    return *plan::push_groups(plan::Mesh{.axes = {{"gpu", ranks}}}, rows, options);
+}
+
+/// A kernel that copies an expert's rows, 16 a tile; `rows` of them in each.
+std::string copying(const std::string& rows = "BM", const std::string& end = "rows < end") {
+    return fmt::format(R"(import triton
+import triton.language as tl
+
+@triton.jit
+def copies(a_ptr, c_ptr, offsets_ptr, K: tl.constexpr, BM: tl.constexpr):
+    expert = tl.program_id(0)
+    end = tl.load(offsets_ptr + expert + 1)
+    rows = tl.load(offsets_ptr + expert) + tl.program_id(1) * {} + tl.arange(0, BM)
+    at = rows[:, None] * K + tl.arange(0, K)[None, :]
+    inside = ({})[:, None]
+    tl.store(c_ptr + at, tl.load(a_ptr + at, mask=inside), mask=inside)
+)",
+                       rows, end);
+}
+
+emit::StageText stage_of(std::string source, bool back, std::int64_t blocks = 3) {
+    emit::StageText made{.source = std::move(source), .file = "copies.py", .name = "copies"};
+    made.arguments.scalars = {{"K", kColumns}, {"BM", std::int64_t{16}}};
+    for (const char* name : {"a_ptr", "c_ptr"})
+        made.arguments.tensors[name] = {
+            .shape = {kBound, kColumns}, .strides = {}, .dtype = plan::DType::fp32, .block = {}};
+    made.arguments.tensors["offsets_ptr"] = {
+        .shape = {3}, .strides = {}, .dtype = plan::DType::int32, .block = {}};
+    made.arguments.grid = {2, blocks, 1};
+    made.bindings = {{"a_ptr", "A"}, {"offsets_ptr", "counts"}};
+    if (back) made.bindings["c_ptr"] = "C";
+    return made;
+}
+
+TEST(Ragged, ATileIsOfTheExpertWhoseRowsItReads) {
+    const auto made = ragged_program(stage_of(copying(), false), plan_of(2, false), 4);
+    ASSERT_TRUE(made) << made.error().to_string();
+    EXPECT_EQ(made->user.expert_of, (std::vector<std::int32_t>{0, 1, 0, 1, 0, 1}));
+    EXPECT_EQ(made->user.row_of, (std::vector<std::int32_t>{0, 0, 16, 16, 32, 32}));
+    EXPECT_EQ(made->user.makes, "c_ptr");
+    EXPECT_EQ(made->program.stages.back().kernel.most_slots, 6) << "one for each program of its grid";
+}
+
+TEST(Ragged, TilesWaitForTheRowsOfTheirOwnExpertAlone) {
+    for (const bool back : {false, true}) {
+        const auto made = ragged_program(stage_of(copying(), back), plan_of(2, back), 4);
+        ASSERT_TRUE(made) << made.error().to_string();
+        const auto schedule = fuse::fuse(made->program, {.device = fuse::Device::cuda});
+        ASSERT_TRUE(schedule) << schedule.error().to_string();
+        for (const fuse::RankSchedule& rank : schedule->ranks) {
+            const auto slots = schedule->slots_of(rank, 3);
+            ASSERT_EQ(slots.size(), 2U) << "the rank's two experts";
+            for (const fuse::Slot& slot : slots)
+                EXPECT_EQ(slot.waits.size(), 1U) << "one group comes from the other rank";
+            EXPECT_NE(slots[0].waits.front().signal, slots[1].waits.front().signal);
+        }
+    }
+}
+
+TEST(Ragged, KernelsThatCouldReadWhatHasNotComeAreRefused) {
+    const auto refused = [](const emit::StageText& stage, bool back, const std::string& why) {
+        const auto made = ragged_program(stage, plan_of(2, back), 4);
+        ASSERT_FALSE(made) << why;
+        EXPECT_NE(made.error().to_string().find(why), std::string::npos) << made.error().to_string();
+        EXPECT_NE(made.error().to_string().find("copies.py"), std::string::npos) << made.error().to_string();
+    };
+    refused(stage_of(copying(), false, 2), false,
+            "a_ptr: no tile reads row 32 of expert 0, and an expert may have 40 rows");
+    refused(stage_of(copying("BM", "rows < end + 1"), false), false,
+            "tile 4 reads rows of expert 0 and of expert 1");
+    refused(stage_of(copying("2 * BM"), false), false, "no tile reads row 16 of expert 0");
+    refused(stage_of(copying("BM", "rows < tl.load(offsets_ptr + 2)"), false), false,
+            "reads rows of expert 0 and of expert 1");
+    refused(stage_of(copying("BM", "(rows < end) & (rows < tl.load(offsets_ptr))"), false), false,
+            "copies.py:5");
+    emit::StageText unbound = stage_of(copying(), false);
+    unbound.bindings.erase("offsets_ptr");
+    refused(unbound, false, "no parameter is bound to counts");
+    std::string half = copying();
+    half.replace(half.rfind("mask=inside"), 11, "mask=inside & (rows % 2 == 0)[:, None]");
+    refused(stage_of(half, true), true, "c_ptr");
+}
+
+TEST(Ragged, PlansThatDoAnythingElseAreRefusedByRankAndOp) {
+    const auto refused = [](bool back, const auto& change, const std::string& why) {
+        plan::Plan plan = plan_of(2, back);
+        change(plan);
+        const auto made = ragged_rows(plan);
+        ASSERT_FALSE(made) << why;
+        EXPECT_NE(made.error().to_string().find(why), std::string::npos) << made.error().to_string();
+    };
+    refused(
+        false, [](plan::Plan& p) { p.ranks[1].clear(); },
+        "rank 1: its rows of A for expert 0 do not go to rank 0");
+    refused(
+        false, [](plan::Plan& p) { p.ranks[1][0].after = {{0, 0}}; }, "rank 1 op 0: it waits for another op");
+    refused(
+        false, [](plan::Plan& p) { p.ranks[0][0].src.region[2].end = p.ranks[0][0].dst.region[2].end = 4; },
+        "rank 0 op 0: A[");
+    refused(
+        false, [](plan::Plan& p) { p.tensors.push_back({"B", {4}, plan::DType::fp32}); },
+        "the plan has other tensors");
+    refused(
+        false, [](plan::Plan& p) { p.tensors[1].dtype = plan::DType::fp32; },
+        "the plan needs one, int32 [2, 4]");
+    refused(true, [](plan::Plan& p) { p.ranks[0].pop_back(); }, "rank 1");
+    refused(
+        true, [](plan::Plan& p) { p.final.pop_back(); },
+        "at the end it is not to hold its rows of C of expert 0");
+}
+
+}  // namespace
+}  // namespace syncopate::ops
