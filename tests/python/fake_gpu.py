@@ -23,6 +23,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.utils.dlpack  # noqa: E402
+from grouped_product import grouped_product  # noqa: E402
 from host_script import on_ranks  # noqa: E402
 from matmul_pointers import matmul_kernel  # noqa: E402
 from syncopate import _syncopate, ranks  # noqa: E402
@@ -30,6 +31,7 @@ from syncopate import group as groups  # noqa: E402
 from syncopate.call import cache, known, places, prepared  # noqa: E402
 from syncopate.device import jit  # noqa: E402
 from syncopate.face import fused as face  # noqa: E402
+from syncopate.face import ragged  # noqa: E402
 from syncopate.kernels import gluon_attention_backward_call  # noqa: E402
 from syncopate.ops import (  # noqa: E402
     attention_backward,  # noqa: E402
@@ -183,7 +185,7 @@ def from_dlpack(capsule: Any) -> torch.Tensor:
 take_dlpack, torch.utils.dlpack.from_dlpack = torch.utils.dlpack.from_dlpack, from_dlpack
 _syncopate.set_tensor_types(OnGpu, GpuTensor)
 places.DEVICE_TYPES["cuda"] = "cpu"
-places._check_place = lambda *_: None
+places.check_place = ragged.check_place = lambda *_: None
 for module in (
     operator,
     sys.modules[sy.ops.Attention.__module__],
@@ -250,6 +252,29 @@ def check_a_kernel_of_the_users(group: sy.Group) -> None:
         fused[(4,)](a, b, c, 128, 64, 64, 64, 1, 64, 1, 64, 1, **sizes)
     calls = sum(one.native.calls for one in fused._executables.values())
     assert calls == 3, calls
+    fused.close()
+
+
+def check_a_grouped_kernel_of_the_users(group: sy.Group) -> None:
+    """Six kernels a call, packed once for the tensors of a call; how many rows a rank gives is not compiled for."""
+    experts, rows = 2 * group.size, 64
+    made = sy.Tensor("C", (rows, 64), "bf16")
+    plan = sy.plans.push_groups(sy.Mesh(gpu=group.size), sy.Tensor("A", (rows, 64), "bf16"), experts, made)
+    fused = sy.fuse(grouped_product, plan, {"a_ptr": "A", "c_ptr": "C", "offsets_ptr": "counts"}, group=group)
+    counts, w = zeros(experts, dtype=torch.int32), zeros(2, 64, 64)
+    for given in (40, 40, 64):
+        fused[(2, 4, 4)](zeros(given, 64), w, zeros(rows, 64), counts, 64, 64, 16, 16, 16)
+    (prepared,) = fused.prepared
+    assert len(prepared.launches()) == 6, prepared.launches()
+    fused.check()
+    told = fused._made[prepared].scratch["seen_ptr"]
+    told[0] = told[2] = 5
+    try:
+        fused.check()
+        raise RuntimeError("rows over the bound are not told")
+    except ValueError as error:
+        assert "5 rows more than 64 come to a rank" in str(error), error
+    fused.check()
     fused.close()
 
 
@@ -427,6 +452,7 @@ def check_backward_alone(_: sy.Group) -> None:
 def cases() -> list[tuple[str, Callable[[sy.Group], None]]]:
     found: list[tuple[str, Callable[[sy.Group], None]]] = [
         ("a kernel of the user's", check_a_kernel_of_the_users),
+        ("a grouped kernel of the user's", check_a_grouped_kernel_of_the_users),
         ("functions", check_functions),
         ("set-ups", check_what_set_ups_leave),
         ("torch's attention", check_attention_op),

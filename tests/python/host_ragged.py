@@ -164,6 +164,27 @@ def check_back(_, size):
     call_back_and_compare(drops, routings(size, 3, 20)["all to one expert"], 24, "dropped")
 
 
+def check_kept(_, size):
+    """Rows that came are there until the next call, where the plan says so."""
+    rank, experts = dist.get_rank(), OWN * size
+    groups = {"rows_from_rank": [0, size], "expert": [rank * OWN, (rank + 1) * OWN]}
+
+    def keep(text):
+        for one in range(size):
+            region = [groups | {"expert": [one * OWN, (one + 1) * OWN]}, [0, K]]
+            text["final"].append({"rank": one, "tensor": "A", "region": region})
+
+    plan = plan_of(size, 64)
+    fused, passing = (sy.fuse(by_offsets, one, BIND) for one in (changed(plan, keep), plan))
+    counts = torch.ones(size, experts, dtype=torch.int64)
+    for one in (fused, passing):
+        call_and_compare(one, counts, 64, "kept")
+    everything = torch.randint(-2, 3, (size * experts, K), generator=torch.Generator().manual_seed(1)).float()
+    came = fused.result(fused.prepared[0], "A")[: OWN * size]
+    expect(torch.equal(came, everything[sum(arrived(counts, rank, 64, size), [])]), "rows that came")
+    refused("the plan does not say that it is kept", lambda: passing.result(passing.prepared[0], "A"))
+
+
 def check_over(_, size):
     """More rows than the bound: all ranks are told, or the last ones are left out."""
     bound = 24

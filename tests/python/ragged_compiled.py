@@ -47,7 +47,7 @@ def compile_program(back):
     prepared = SimpleNamespace(op=op, tensors=shapes, is_on_gpu=True)
     fused = RaggedKernel.__new__(RaggedKernel)
     fused.plan = plan
-    given = fused._given(prepared, made_for(prepared, of, items["a_ptr"].device), items)
+    given = fused._given(prepared, made_for(prepared, of, items["a_ptr"].device, ("cuda", 0)), items)
     every = [*kernels.STAGES, loaded, *(kernels.BACK if back else ())]
     for one, arguments in zip(every, given, strict=True):
         compile_one(one, arguments, {"num_warps": 4, "num_stages": 2})

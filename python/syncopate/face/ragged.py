@@ -36,6 +36,7 @@ class _Made:
     """What a program's stages are given beside the user's arguments, on the device."""
 
     of: dict[str, Any]
+    place: tuple[str, int]  # the device, and which of them
     scratch: dict[str, torch.Tensor]
     strides: dict[str, int]
 
@@ -74,7 +75,7 @@ class RaggedKernel(FusedKernel):
     def run(self, calls: Sequence[Call]) -> None:
         prepared, (items,) = self._find(calls)
         made = self._made[prepared]
-        self._require_rows(items, "cuda" if prepared.is_on_gpu else "host")
+        self._require_rows(items, *made.place)
         prepared.require_there()
         key = tuple(
             (n, v.data_ptr(), v.dtype, v.shape[0]) if isinstance(v, torch.Tensor) else (n, v)
@@ -100,9 +101,10 @@ class RaggedKernel(FusedKernel):
             for made in self._made.values():
                 made.scratch["seen_ptr"].zero_()  # what a failed call has seen, not all ranks have
             raise
-        for prepared, made in self._made.items():
-            if prepared.is_on_gpu:
-                torch.cuda.synchronize(made.scratch["seen_ptr"].device)
+        for made in self._made.values():
+            seen = made.scratch["seen_ptr"]
+            if seen.is_cuda:  # calls of other streams have added to it
+                torch.cuda.synchronize(seen.device)
             self._judge(made)
 
     def reset(self) -> None:
@@ -126,7 +128,8 @@ class RaggedKernel(FusedKernel):
 
     def result(self, prepared: Prepared, tensor: str) -> torch.Tensor:
         """The rows that came for this rank's experts, where they lie until the next call: see `offsets`."""
-        if tensor != self._made[prepared].of["rows"] or not self.plan.final(prepared.op.rank):
+        kept = {name for name, *_ in self.plan.final(prepared.op.rank)}
+        if tensor != self._made[prepared].of["rows"] or tensor not in kept:
             raise ValueError(f"{tensor}: the plan does not say that it is kept (final)")
         return prepared.tensors[tensor]
 
@@ -173,17 +176,13 @@ class RaggedKernel(FusedKernel):
                 raise ValueError(
                     f"bind: {parameter} is not a tensor parameter of {name}; it has {', '.join(one.tensors)}"
                 )
-        self._require_rows(one.items, device)
-        base = base_of(one.items[next(iter(self.stages[index].bind))])
-        if device == "cuda" and base.device.index != group.ordinal:
-            raise ValueError(f"expected tensors on cuda:{group.ordinal}, got some on {base.device}")
+        self._require_rows(one.items, device, group.ordinal)
 
-    def _require_rows(self, items: Mapping[str, Any], device: str) -> None:
+    def _require_rows(self, items: Mapping[str, Any], device: str, ordinal: int) -> None:
         bind = self.stages[0].bind
         of = {tensor: parameter for parameter, tensor in bind.items()}
-        first = next(parameter for parameter, tensor in bind.items() if tensor in self.plan.ragged)
         for parameter in bind:
-            self._require(parameter, items[parameter], device, base_of(items[first]).device.index)
+            self._require(parameter, items[parameter], device, ordinal)
         made = [name for name in of if name in self.plan.produced]
         given = [name for name in of if name in self.plan.ragged and name not in made]
         if made and given and items[of[made[0]]].shape[0] < items[of[given[0]]].shape[0]:
@@ -234,7 +233,9 @@ class RaggedKernel(FusedKernel):
         prepared = Prepared(artifact, group, own, what=self._what, **self._timing)
         if not of["back"]:  # the plan counts what is stored there; it lies where the user has it
             prepared.stages[_USERS].bind = {of["reads"]: of["rows"]}
-        made = self._made[prepared] = made_for(prepared, of, base_of(one.items[of["reads"]]).device)
+        made = self._made[prepared] = made_for(
+            prepared, of, base_of(one.items[of["reads"]]).device, (device, group.ordinal)
+        )
         options = [{"num_warps": 4, "num_stages": 2}] * len(own)
         options[_USERS] = one.options
 
@@ -290,7 +291,7 @@ class RaggedKernel(FusedKernel):
         return given
 
 
-def made_for(prepared: Any, of: dict[str, Any], device: torch.device) -> _Made:
+def made_for(prepared: Any, of: dict[str, Any], device: torch.device, place: tuple[str, int]) -> _Made:
     """What stages tell each other, for a program of which `of` is said (_syncopate.fuse_ragged)."""
 
     def numbers(*shape: int) -> torch.Tensor:
@@ -310,4 +311,4 @@ def made_for(prepared: Any, of: dict[str, Any], device: torch.device) -> _Made:
         }
     stride = prepared.op.heap.stride
     strides = {name: stride // tensor.element_size() for name, tensor in prepared.tensors.items()}
-    return _Made(of, scratch, strides)
+    return _Made(of, place, scratch, strides)
