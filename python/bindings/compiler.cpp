@@ -164,6 +164,8 @@ nb::tuple fuse_ragged(const StageTuple& stage, const plan::Plan& plan, const std
     made["counts"] = program.of.counts;
     made["experts"] = program.of.experts;
     made["own"] = program.of.own;
+    made["groups"] = program.user.groups;
+    made["warnings"] = program.user.warnings;
     made["columns"] = program.of.rows.columns;
     made["columns_back"] = program.of.back ? program.of.back->columns : 0;
     made["bound"] = program.of.bound;

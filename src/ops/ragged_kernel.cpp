@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <limits>
 #include <span>
 
 #include <fmt/format.h>
 
+#include "ops/ragged_probes.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/emit/language.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
@@ -17,25 +19,38 @@ using kernel::Tile;
 using plan::Interval;
 using plan::Region;
 
-/// Where each expert's rows begin, and where the last one's end.
-using Offsets = std::vector<std::int64_t>;
-
 class Grouping {
 public:
     Grouping(const emit::StageText& stage, const RaggedRows& of) : stage_(stage), of_(of) {}
 
     Result<RaggedKernel> make() {
         SYNCOPATE_TRY(find_parameters());
+        if (of_.own * of_.bound > std::numeric_limits<std::int32_t>::max())
+            return about(fmt::format("{} experts of up to {} rows are more than offsets of 32 bits number",
+                                     of_.own, of_.bound));
         // Every expert has all rows that it may have: then each tile that could ever have some reads them.
         Offsets apart;
         for (std::int64_t expert = 0; expert <= of_.own; ++expert) apart.push_back(expert * of_.bound);
         SYNCOPATE_TAKE(Kernel found, analysed(apart));
         SYNCOPATE_TRY(check_kernel(found));
-        SYNCOPATE_TRY(find_experts(found, apart));
-        for (const Offsets& offsets : probes(found)) {
-            SYNCOPATE_TAKE(const Kernel other, analysed(offsets));
-            SYNCOPATE_TRY(check(other, offsets));
+        made_.groups = of_.own;
+        const Status by_expert = check_by_expert(found, apart);
+        if (!by_expert) {
+            // Which expert's rows a tile reads may hang on all counts: then it waits for all rows.
+            together_ = true;
+            made_.groups = 1;
+            made_.expert_of.assign(found.tiles.size(), 0);
+            made_.row_of.assign(found.tiles.size(), 0);
+            if (!check_together(found)) return by_expert.error();
+            made_.warnings.push_back(
+                fmt::format("{}. So each tile waits for the rows of all experts", by_expert.error().message));
         }
+        // Not those of rows that lie apart, as they lie in no call.
+        Offsets first(at(of_.own) + 1, of_.bound);
+        first.front() = 0;
+        SYNCOPATE_TAKE(const Kernel usual, analysed(first));
+        made_.warnings.insert(made_.warnings.end(), usual.warnings.begin(), usual.warnings.end());
+        found.warnings.clear();
         made_.kernel = grouped(std::move(found));
         return std::move(made_);
     }
@@ -118,6 +133,38 @@ private:
         return Done{};
     }
 
+    Status check_by_expert(const Kernel& found, const Offsets& apart) {
+        SYNCOPATE_TRY(find_experts(found, apart));
+        for (const Offsets& offsets : offsets_by_expert(of_.own, of_.bound, blocks_of(found))) {
+            SYNCOPATE_TAKE(const Kernel other, analysed(offsets));
+            SYNCOPATE_TRY(check(other, offsets));
+        }
+        return Done{};
+    }
+
+    Status check_together(const Kernel& found) const {
+        for (const Offsets& offsets : offsets_together(of_.own, of_.bound, blocks_of(found))) {
+            SYNCOPATE_TAKE(const Kernel other, analysed(offsets));
+            SYNCOPATE_TRY(check(other, offsets));
+            std::vector<bool> read(at(offsets.back()), false);
+            for (const Tile& tile : other.tiles) {
+                for (const Region& box : kernel::boxes_read(tile, made_.reads))
+                    std::fill(read.begin() + box[0].begin, read.begin() + box[0].end, true);
+            }
+            if (std::ranges::find(read, false) != read.end()) return wrong(other, "no tile reads some row");
+        }
+        return Done{};
+    }
+
+    /// Which rows a tile may touch, and which of the offsets.
+    [[nodiscard]] Interval rows_of(std::int32_t expert, const Offsets& offsets) const {
+        if (together_) return {0, offsets.back()};
+        return expert < 0 ? Interval{} : Interval{offsets[at(expert)], offsets[at(expert) + 1]};
+    }
+    [[nodiscard]] Interval offsets_of(std::int32_t expert) const {
+        return together_ ? Interval{0, of_.own + 1} : Interval{expert, expert + 2};
+    }
+
     /// Of which expert each tile is, and of which rows.
     Status find_experts(const Kernel& found, const Offsets& apart) {
         made_.expert_of.assign(found.tiles.size(), -1);
@@ -160,13 +207,12 @@ private:
                                             made_.expert_of.size(), found.tiles.size()));
         for (const Tile& tile : found.tiles) {
             const std::int32_t expert = made_.expert_of[at(tile.id)];
-            const Interval rows =
-                expert < 0 ? Interval{} : Interval{offsets[at(expert)], offsets[at(expert) + 1]};
+            const Interval rows = rows_of(expert, offsets);
             SYNCOPATE_TRY(
                 check_within(found, tile, made_.reads, kernel::boxes_read(tile, made_.reads), rows, offsets));
             if (expert >= 0)
                 SYNCOPATE_TRY(check_within(found, tile, made_.offsets,
-                                           kernel::boxes_read(tile, made_.offsets), {expert, expert + 2},
+                                           kernel::boxes_read(tile, made_.offsets), offsets_of(expert),
                                            offsets));
             if (of_.back)
                 SYNCOPATE_TRY(check_within(found, tile, made_.makes, kernel::boxes_written(tile, made_.makes),
@@ -197,9 +243,8 @@ private:
     /// All of what goes back is stored.
     Status check_made(const Kernel& found, const Offsets& offsets) const {
         std::vector<std::vector<Region>> missing;
-        for (std::int64_t expert = 0; expert < of_.own; ++expert)
-            missing.push_back(
-                {Region{{offsets[at(expert)], offsets[at(expert) + 1]}, {0, of_.back->columns}}});
+        for (std::int32_t group = 0; group < made_.groups; ++group)
+            missing.push_back({Region{rows_of(group, offsets), {0, of_.back->columns}}});
         for (const Tile& tile : found.tiles) {
             if (made_.expert_of[at(tile.id)] < 0) continue;
             if (tile.inexact_writes.contains(made_.makes))
@@ -209,7 +254,7 @@ private:
             for (const Region& box : kernel::boxes_written(tile, made_.makes))
                 plan::take(missing[at(made_.expert_of[at(tile.id)])], box);
         }
-        for (std::int64_t expert = 0; expert < of_.own; ++expert) {
+        for (std::int64_t expert = 0; expert < made_.groups; ++expert) {
             for (const Region& left : missing[at(expert)]) {
                 if (plan::is_empty(left)) continue;
                 return wrong(found,
@@ -221,50 +266,19 @@ private:
         return Done{};
     }
 
-    static std::string lengths_of(const Offsets& offsets) {
-        constexpr std::size_t kMost = 8;
-        std::string text;
-        for (std::size_t i = 0; i + 1 < offsets.size() && i < kMost; ++i)
-            text += fmt::format("{}{}", i == 0 ? "" : ", ", offsets[i + 1] - offsets[i]);
-        return offsets.size() - 1 > kMost ? text + ", …" : text;
-    }
-
     [[nodiscard]] Error wrong(const Kernel& found, std::string message, std::string name = {}) const {
         const kernel::Param* param = found.find_param(name.empty() ? made_.reads : name);
         return kernel::error_at(*param, fmt::format("{}: {}", param->name, std::move(message)));
     }
 
-    /// Numbers of rows at which a kernel could do otherwise, each of them once of each expert; then some that look like
-    /// none.
-    [[nodiscard]] std::vector<Offsets> probes(const Kernel& found) const {
-        std::vector<std::int64_t> lengths{0, 1, 2, 3, of_.bound - 1, of_.bound};
-        for (const kernel::TileAxis& axis : found.axes) {
-            for (const std::int64_t about : {axis.block, 2 * axis.block})
-                lengths.insert(lengths.end(), {about - 1, about, about + 1});
-        }
-        std::ranges::sort(lengths);
-        lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
-        std::erase_if(lengths, [&](std::int64_t length) { return length < 0 || length > of_.bound; });
-        std::vector<Offsets> made;
-        const auto add = [&](const auto& length_of) {
-            Offsets offsets{0};
-            for (std::int64_t expert = 0; expert < of_.own; ++expert)
-                offsets.push_back(offsets.back() + length_of(expert));
-            if (offsets.back() > 0) made.push_back(std::move(offsets));
-        };
-        for (std::size_t shift = 0; shift < lengths.size(); ++shift)
-            add([&](std::int64_t expert) { return lengths[(at(expert) * 5 + shift) % lengths.size()]; });
-        std::uint64_t state = 59;
-        for (int i = 0; i < kRandom; ++i) {
-            add([&](std::int64_t) {
-                state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-                return static_cast<std::int64_t>((state >> 33) % static_cast<std::uint64_t>(of_.bound + 1));
-            });
-        }
-        return made;
+    static std::vector<std::int64_t> blocks_of(const Kernel& found) {
+        std::vector<std::int64_t> blocks;
+        for (const kernel::TileAxis& axis : found.axes) blocks.push_back(axis.block);
+        return blocks;
     }
 
-    /// Of an expert all tiles wait alike; on a rank run those of its own experts. Each is made of what the call's table says.
+    /// Of a group, an expert or all of a rank's, tiles wait alike; on a rank run those of its own. Each is made of what the
+    /// call's table says.
     [[nodiscard]] Kernel grouped(Kernel found) const {
         found.most_slots = static_cast<std::int64_t>(found.tiles.size());
         found.tiles.clear();
@@ -272,7 +286,8 @@ private:
         found.accesses.clear();
         found.traversal.clear();
         found.tiles_differ = false;
-        found.axes = {{"expert", of_.experts, 1}};
+        const std::int64_t groups = of_.ranks * made_.groups, each = of_.own / made_.groups;
+        found.axes = {{"group", groups, 1}};
         // As the plan has them.
         const auto shape_of = [&](const RaggedTensor& of) {
             return std::vector<std::int64_t>{of_.ranks, of_.experts, of.columns};
@@ -282,13 +297,14 @@ private:
         kernel::TensorArgument& stored = found.arguments.tensors[made_.makes];
         stored.shape = of_.back ? shape_of(*of_.back) : std::vector<std::int64_t>{of_.experts};
         stored.strides.clear();
-        for (std::int64_t expert = 0; expert < of_.experts; ++expert) {
+        for (std::int64_t group = 0; group < groups; ++group) {
             Tile& tile = found.tiles.emplace_back();
-            tile.coord = {expert};
-            tile.id = tile.program = expert;
-            const Region rows{{0, of_.ranks}, {expert, expert + 1}, {0, of_.rows.columns}};
-            Region made{{expert, expert + 1}};
-            if (of_.back) made = {{0, of_.ranks}, {expert, expert + 1}, {0, of_.back->columns}};
+            tile.coord = {group};
+            tile.id = tile.program = group;
+            const Interval experts{group * each, (group + 1) * each};
+            const Region rows{{0, of_.ranks}, experts, {0, of_.rows.columns}};
+            Region made{experts};
+            if (of_.back) made = {{0, of_.ranks}, experts, {0, of_.back->columns}};
             tile.reads[made_.reads] = rows;
             tile.read_boxes[made_.reads] = kernel::SharedBoxes(std::vector<Region>{rows});
             tile.writes[made_.makes] = made;
@@ -297,11 +313,10 @@ private:
         return found;
     }
 
-    static constexpr int kRandom = 3;
-
     const emit::StageText& stage_;
     const RaggedRows& of_;
     RaggedKernel made_;
+    bool together_ = false;  ///< any tile may read all rows
 };
 
 }  // namespace

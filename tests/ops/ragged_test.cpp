@@ -76,6 +76,23 @@ TEST(Ragged, TilesWaitForTheRowsOfTheirOwnExpertAlone) {
     }
 }
 
+TEST(Ragged, TilesThatCouldBeOfAnyExpertWaitForTheRowsOfAll) {
+    const std::string source = copying("BM", "rows < tl.load(offsets_ptr + 2)");
+    const auto made = ragged_program(stage_of(source, false), plan_of(2, false), 4);
+    ASSERT_TRUE(made) << made.error().to_string();
+    ASSERT_EQ(made->user.groups, 1);
+    ASSERT_EQ(made->user.warnings.size(), 1U);
+    EXPECT_NE(made->user.warnings.front().find("each tile waits for the rows of all experts"),
+              std::string::npos)
+        << made->user.warnings.front();
+    const auto schedule = fuse::fuse(made->program, {.device = fuse::Device::cuda});
+    ASSERT_TRUE(schedule) << schedule.error().to_string();
+    for (const fuse::RankSchedule& rank : schedule->ranks) {
+        ASSERT_EQ(schedule->slots_of(rank, 3).size(), 1U);
+        EXPECT_EQ(schedule->slots_of(rank, 3).front().waits.size(), 2U) << "two groups come";
+    }
+}
+
 TEST(Ragged, KernelsThatCouldReadWhatHasNotComeAreRefused) {
     const auto refused = [](const emit::StageText& stage, bool back, const std::string& why) {
         const auto made = ragged_program(stage, plan_of(2, back), 4);
@@ -88,8 +105,6 @@ TEST(Ragged, KernelsThatCouldReadWhatHasNotComeAreRefused) {
     refused(stage_of(copying("BM", "rows < end + 1"), false), false,
             "tile 4 reads rows of expert 0 and of expert 1");
     refused(stage_of(copying("2 * BM"), false), false, "no tile reads row 16 of expert 0");
-    refused(stage_of(copying("BM", "rows < tl.load(offsets_ptr + 2)"), false), false,
-            "reads rows of expert 0 and of expert 1");
     refused(stage_of(copying("BM", "(rows < end) & (rows < tl.load(offsets_ptr))"), false), false,
             "copies.py:5");
     emit::StageText unbound = stage_of(copying(), false);

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from pathlib import Path
 
 if __name__ == "__main__":  # else its kernels are compiled
@@ -90,6 +91,14 @@ def arrived(counts, rank, bound, size):
     return made
 
 
+def launch_of(fused, bound):
+    """The grid, and the sizes that its kernel takes."""
+    columns, rows = triton.cdiv(N, BN), triton.cdiv(bound, BM)
+    if fused.stages[0].kernel is searched:
+        return (rows + OWN, columns), (N, OWN, K, BM, BN, BK)
+    return (OWN, rows, columns), (N, K, BM, BN, BK)
+
+
 def call_and_compare(fused, counts, bound, name, given=None):
     rank, size = dist.get_rank(), dist.get_world_size()
     everything = torch.randint(
@@ -99,10 +108,10 @@ def call_and_compare(fused, counts, bound, name, given=None):
     first, last = int(counts[:rank].sum()), int(counts[: rank + 1].sum())
     own_b = b[rank * OWN : (rank + 1) * OWN].contiguous()
     c = torch.full((bound, N), float("nan"))
-    grid = (OWN, triton.cdiv(bound, BM), triton.cdiv(N, BN))
+    grid, sizes = launch_of(fused, bound)
     a = everything[first:last]
     told = counts[rank].to(torch.int32) if given is None else given
-    fused[grid](a if len(a) else torch.empty(1, K), own_b, c, told, N, K, BM, BN, BK)
+    fused[grid](a if len(a) else torch.empty(1, K), own_b, c, told, *sizes)
     rows = arrived(counts, rank, bound, size)
     offsets = [0]
     for one in rows:
@@ -137,10 +146,8 @@ def call_back_and_compare(fused, counts, bound, name):
     first, last = int(counts[:rank].sum()), int(counts[: rank + 1].sum())
     a = everything[first:last] if last > first else torch.empty(1, K)
     c = torch.full((len(a) + 1, N), float("nan"))
-    grid = (OWN, triton.cdiv(bound, BM), triton.cdiv(N, BN))
-    fused[grid](
-        a, b[rank * OWN : (rank + 1) * OWN].contiguous(), c, counts[rank].to(torch.int32), N, K, BM, BN, BK
-    )
+    grid, sizes = launch_of(fused, bound)
+    fused[grid](a, b[rank * OWN : (rank + 1) * OWN].contiguous(), c, counts[rank].to(torch.int32), *sizes)
     wanted = torch.zeros(everything.shape[0], N)  # of rows that were left out
     for owner in range(size):
         for expert, rows in enumerate(arrived(counts, owner, bound, size), owner * OWN):
@@ -221,15 +228,36 @@ def check_wrong_counts(_, size):
 
 
 @triton.jit
-def by_total(a_ptr, c_ptr, offsets_ptr, E, K: tl.constexpr, BM: tl.constexpr):
-    """It reads the end of all experts' rows."""
-    expert, rows = tl.program_id(0), tl.program_id(1) * BM + tl.arange(0, BM)
-    rows += tl.load(offsets_ptr + expert)
-    cols = tl.arange(0, BM)
-    total = tl.load(offsets_ptr + E)
-    inside = (rows < tl.load(offsets_ptr + expert + 1)) & (rows < total)
-    a = tl.load(a_ptr + rows[:, None] * K + cols[None, :], mask=inside[:, None], other=0.0)
-    tl.store(c_ptr + rows[:, None] * K + cols[None, :], a, mask=inside[:, None])
+def searched(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Tiles of all experts in one row: a program looks for its own among them."""
+    pid_m, pid_n = tl.program_id(0), tl.program_id(1)
+    expert, row, end, before = 0, 0, 0, 0
+    for e in range(E):
+        begin, last = tl.load(offsets_ptr + e), tl.load(offsets_ptr + e + 1)
+        tiles = tl.cdiv(last - begin, BM)
+        if pid_m >= before and pid_m < before + tiles:
+            expert = e
+            row = begin + (pid_m - before) * BM
+            end = last
+        before += tiles
+    if row >= end:
+        return
+    rows, cols = row + tl.arange(0, BM), pid_n * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        rk = k * BK + tl.arange(0, BK)
+        a = tl.load(
+            a_ptr + rows[:, None] * K + rk[None, :], mask=(rows[:, None] < end) & (rk[None, :] < K), other=0.0
+        )
+        b = tl.load(
+            b_ptr + expert * K * N + rk[:, None] * N + cols[None, :],
+            mask=(rk[:, None] < K) & (cols[None, :] < N),
+            other=0.0,
+        )
+        acc += tl.dot(a, b, input_precision="ieee")
+    tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, mask=(rows[:, None] < end) & (cols[None, :] < N))
 
 
 @triton.jit
@@ -259,6 +287,32 @@ def changed(plan, change):
     return sy.plans.from_json(json.dumps(text))
 
 
+def check_searched(_, size):
+    """Which expert a program is of hangs on all counts: its tile waits for all rows, which is said."""
+    bound = 40 * size
+    for back in (False, True):
+        bind = BIND | ({"c_ptr": "C"} if back else {})
+        fused = sy.fuse(searched, plan_of(size, bound, back), bind)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for call, (name, counts) in enumerate(routings(size, 9, 30).items()):
+                if call % size == dist.get_rank():
+                    time.sleep(0.2)
+                (call_back_and_compare if back else call_and_compare)(fused, counts, bound, name)
+        told = [
+            str(one.message)
+            for one in said
+            if "each tile waits for the rows of all experts" in str(one.message)
+        ]
+        expect(len(told) == 1, f"{told}")
+    few = sy.fuse(searched, plan_of(size, bound), BIND)
+    b, c = torch.ones(OWN, K, N), torch.empty(bound, N)
+    told = torch.ones(OWN * size, dtype=torch.int32)
+    refused(
+        "no tile reads row", lambda: few[(2, 2)](c[:, :K].contiguous(), b, c, told, N, OWN, K, BM, BN, BK)
+    )
+
+
 def check_refused(_, size):
     """What would read rows that may not have come, or that the plan does not bring, is named by line, or by rank and op."""
     plan, experts = plan_of(size, 64), OWN * size
@@ -279,11 +333,6 @@ def check_refused(_, size):
         "no tile reads row 48 of expert 0, and an expert may have 64 rows", lambda: call(grid=(OWN, 3, 2))
     )
     expect(f"host_ragged.py:{line + 2}" in said, said)
-    total = sy.fuse(by_total, plan, BIND)
-    refused(
-        "tile 0 is of expert 0, which has offsets 0 to 1, and reads",
-        lambda: total[(OWN, 4)](a, c, told, OWN, K, 16),
-    )
     blocks = sy.fuse(unmasked, plan, BIND)
     refused(
         "tile 11 is of expert 2, which has rows 64 to 126, and reads 112 to 127",

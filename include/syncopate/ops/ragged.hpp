@@ -4,13 +4,15 @@
 //     counts     this rank's counts, which the call brings, to all ranks
 //     layout     where each group lies, the offsets that the user's kernel loads, and the tables of the two next stages
 //     rows       this rank's rows are stored at their experts' ranks
-//     NAME       the user's kernel: a tile starts when all rows of its expert are there
+//     NAME       the user's kernel: a tile starts when all rows of its expert are there; one that may be of any expert,
+//                when all rows are
 //     back       what it makes is stored at the ranks of its rows        (where the plan says so)
 //     take       and is copied from there to where the user wants it     (likewise)
 //
 // The kernels but the user's are python/syncopate/kernels/ragged.py. Which expert a tile is of is read from its
 // footprint, with offsets that keep experts apart; that it stays among the expert's rows, whatever the counts, from that it
-// loads no other expert's offsets, and from its footprints where experts have few rows, none, or all.
+// loads no other expert's offsets, and from its footprints where experts have few rows, none, or all (ragged_probes.hpp).
+// That is no proof for all counts: a kernel could do otherwise at one that was not tried.
 #pragma once
 
 #include <cstdint>
@@ -57,14 +59,18 @@ struct RaggedKernel {
     std::string reads;    ///< the parameter that the rows are
     std::string offsets;  ///< that says where an expert's rows begin, and the next one's
     std::string makes;    ///< that goes back; where nothing does, one that it stores into
-    // By tile: its expert, from 0 on in each rank, or -1 if it reads no rows; and with which of the expert's rows it begins.
+    /// Of a rank: its experts, or 1: any tile may read rows of all of them, and waits for all.
+    std::int64_t groups = 0;
+    /// What is hardly meant: of the kernel where one expert has all rows; and why each tile waits for all of them.
+    std::vector<std::string> warnings;
+    // By tile: its group, from 0 on in each rank, or -1 if it reads no rows; and with which of an expert's rows it begins.
     std::vector<std::int32_t> expert_of;
     std::vector<std::int32_t> row_of;
 };
 
 /// `stage`: its bindings have the parameter of the rows and that of the counts. Fails, naming file, line and parameter, where
-/// a tile reads rows of several experts, or others than its expert's; where its launch has no tile for some of the rows
-/// that an expert may have; and where the kernel takes the rows in another way than by a pointer.
+/// a tile reads others than the rows that have come; where its launch has no tile for some of the rows that an expert may
+/// have; and where the kernel takes the rows in another way than by a pointer.
 [[nodiscard]] Result<RaggedKernel> ragged_kernel(const emit::StageText& stage, const RaggedRows& of);
 
 struct RaggedProgram {

@@ -9,6 +9,7 @@ the rows that came for this rank's experts, and, in the place of `counts`, offse
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -226,6 +227,8 @@ class RaggedKernel(FusedKernel):
             artifact, of = _syncopate.fuse_ragged(
                 stage, self.plan, device, group.multiprocessors(), self.strategy, programs
             )
+            for warning in (*artifact.warnings, *of["warnings"]):
+                warnings.warn(f"syncopate: {warning}", stacklevel=8)
             return artifact, of, text.load(artifact.stages[_USERS])
 
         artifact, of, kernel = self._together(group, "fused", fused)
@@ -262,7 +265,7 @@ class RaggedKernel(FusedKernel):
             "counts_ptr": heap[of["counts"]], "x_ptr": heap[of["rows"]], "rows_ptr": table(2), "user_ptr": table(_USERS),
             "back_ptr": table(_USERS + 1) if of["back"] else none, "BACK": of["back"] is not None,
             "rank": prepared.op.rank, "ROWS": rows.shape[0], "E": of["experts"], "R": ranks, "EXPERTS": of["own"],
-            "BOUND": of["bound"], "TILE": of["tile"], "TILES": len(of["expert_of"]), "SLOTS": 32,
+            "BOUND": of["bound"], "TILE": of["tile"], "TILES": len(of["expert_of"]), "SLOTS": 32, "USERS": of["groups"],
             "BE": pow2(of["own"]), "BR": pow2(ranks), "BALL": pow2(of["experts"]),
         }  # fmt: skip
 

@@ -58,8 +58,8 @@ def ragged_counts(
 @triton.jit
 def _place_tiles(table_ptr, first, rows, expert_ptr, row_ptr, TILES: tl.constexpr, EXPERTS: tl.constexpr,
                  BE: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """The slots of the user's kernel, one a tile, in its own order. A tile waits and posts as the group of its expert does
-    (`expert_ptr`, below 0: of none); one that begins (`row_ptr`) behind the expert's `rows` has nothing to wait for."""
+    """The slots of the user's kernel, one a tile, in its own order. A tile waits and posts as its group does, an expert's
+    or all (`expert_ptr`, below 0: none); one that begins (`row_ptr`) behind the group's `rows` has nothing to wait for."""
     records = table_ptr + tl.load(table_ptr + _GROUPS) + _GROUP_HEAD
     word, experts = tl.arange(0, _SLOT_WORDS)[None, :], tl.arange(0, BE)[None, :]
     of_record = (
@@ -95,7 +95,7 @@ def ragged_layout(
     counts_ptr, sent_ptr, group_ptr, offsets_ptr, status_ptr, seen_ptr, rows_ptr, user_ptr, expert_ptr, row_ptr,
     from_ptr, to_ptr, back_ptr, rank, sy_schedule, sy_control, E: tl.constexpr, R: tl.constexpr, EXPERTS: tl.constexpr,
     BOUND: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, BE: tl.constexpr, BR: tl.constexpr, BALL: tl.constexpr,
-    SLOTS: tl.constexpr, BACK: tl.constexpr,
+    SLOTS: tl.constexpr, BACK: tl.constexpr, USERS: tl.constexpr,
 ):  # fmt: skip
     """Of the counts of all ranks:
 
@@ -143,7 +143,9 @@ def ragged_layout(
         group_of = tl.reshape(tl.where(inside, group_of, EXPERTS * R), [BE * BR])
         many, first = tl.reshape(taken, [BE * BR]), tl.reshape(begin, [BE * BR])
         _make_slots(back_ptr, rank * EXPERTS * R, many, first, group_of, EXPERTS * R, TILE, 1, SLOTS, E, 0)
-    _place_tiles(user_ptr, rank * EXPERTS, rows, expert_ptr, row_ptr, TILES, EXPERTS, BE, SLOTS)
+    # The user's tiles wait for their expert's rows, or, where they are of one group, for all.
+    waits = rows if USERS == EXPERTS else tl.where(experts == 0, tl.sum(rows, 0), 0)
+    _place_tiles(user_ptr, rank * USERS, waits, expert_ptr, row_ptr, TILES, USERS, BE, SLOTS)
     tl.debug_barrier()
     going = tl.load(sent_ptr + E + every, mask=every < E, other=0)
     # The next rank's experts first: all ranks sending to one would leave the links to the others idle.
