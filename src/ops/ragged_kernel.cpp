@@ -266,7 +266,7 @@ private:
         return Done{};
     }
 
-    [[nodiscard]] Error wrong(const Kernel& found, std::string message, std::string name = {}) const {
+    [[nodiscard]] Error wrong(const Kernel& found, std::string message, const std::string& name = {}) const {
         const kernel::Param* param = found.find_param(name.empty() ? made_.reads : name);
         return kernel::error_at(*param, fmt::format("{}: {}", param->name, std::move(message)));
     }
