@@ -135,11 +135,26 @@ private:
 
     Status check_by_expert(const Kernel& found, const Offsets& apart) {
         SYNCOPATE_TRY(find_experts(found, apart));
+        bool stays = true;
         for (const Offsets& offsets : offsets_by_expert(of_.own, of_.bound, blocks_of(found))) {
             SYNCOPATE_TAKE(const Kernel other, analysed(offsets));
             SYNCOPATE_TRY(check(other, offsets));
+            stays = stays && std::ranges::all_of(other.tiles, [&](const Tile& tile) {
+                        return begins_where_found(tile, offsets);
+                    });
         }
+        // Else no tile is known to have nothing to read of few rows.
+        if (!stays) std::ranges::fill(made_.row_of, 0);
         return Done{};
+    }
+
+    /// Whether a tile that reads rows begins with the one of its expert that it was found to begin with.
+    [[nodiscard]] bool begins_where_found(const Tile& tile, const Offsets& offsets) const {
+        const std::int32_t expert = made_.expert_of[at(tile.id)];
+        const std::span<const Region> boxes = kernel::boxes_read(tile, made_.reads);
+        if (expert < 0 || boxes.empty()) return true;
+        const auto first = std::ranges::min(boxes, {}, [](const Region& box) { return box[0].begin; });
+        return first[0].begin - offsets[at(expert)] == made_.row_of[at(tile.id)];
     }
 
     Status check_together(const Kernel& found) const {

@@ -37,6 +37,7 @@ SECTIONS = {
     "check_moe.py": ["shapes", "tensor", "scaled", "bounds", "many", "graph", "gradients", "training"],
     "check_moe_products.py": ["own", "gluon", "scaled_tensor"],
     "check_moe_graphs.py": ["compiled", "captured", "unread"],
+    "check_ragged.py": ["queued", "graph", "over"],
     "check_tune.py": ["searched", "fused", "links"],
     "check_attention.py": [
         "documents_compile_once", "tagged", "random", "function", "gluon", "gluon_again", "queued", "graphs",

@@ -76,6 +76,19 @@ TEST(Ragged, TilesWaitForTheRowsOfTheirOwnExpertAlone) {
     }
 }
 
+TEST(Ragged, ATileThatReadsOtherRowsWhereThereAreFewHasNoneThatItBeginsWith) {
+    std::string source = copying();
+    const std::string rows = "tl.program_id(1) * BM + tl.arange(0, BM)";
+    source.replace(source.find(rows), rows.size(),
+                   "tl.maximum(0, end - tl.load(offsets_ptr + expert) - (tl.program_id(1) + 1) * BM) + "
+                   "tl.arange(0, BM)");
+    const auto made = ragged_program(stage_of(source, false), plan_of(2, false), 4);
+    ASSERT_TRUE(made) << made.error().to_string();
+    EXPECT_EQ(made->user.groups, 2);
+    EXPECT_EQ(made->user.row_of, std::vector<std::int32_t>(6, 0))
+        << "each waits where its expert has any row";
+}
+
 TEST(Ragged, TilesThatCouldBeOfAnyExpertWaitForTheRowsOfAll) {
     const std::string source = copying("BM", "rows < tl.load(offsets_ptr + 2)");
     const auto made = ragged_program(stage_of(source, false), plan_of(2, false), 4);
