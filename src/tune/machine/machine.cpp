@@ -88,6 +88,13 @@ Result<Machine> find_machine(const std::string& name) {
                  ErrorClass::usage};
 }
 
+std::string retired_message(const Machine& machine) {
+    if (machine.retired.empty()) return {};
+    return fmt::format(
+        "of {}'s file nobody reads {} any more; `syncopate tune --measure-machine` writes one anew",
+        machine.name, fmt::join(machine.retired, ", "));
+}
+
 std::string measured_machine_path() {
     const std::filesystem::path folder = cache_folder();
     return folder.empty() ? std::string() : (folder / "machine.json").string();
@@ -129,7 +136,8 @@ Result<std::optional<NearestMachine>> named_machine() {
     const std::string named = environment("SYNCOPATE_MACHINE");
     if (named.empty()) return std::optional<NearestMachine>();
     SYNCOPATE_TAKE(Machine machine, find_machine(named));
-    return std::optional(NearestMachine{std::move(machine), ""});
+    std::string message = retired_message(machine);
+    return std::optional(NearestMachine{std::move(machine), std::move(message)});
 }
 
 }  // namespace
@@ -162,6 +170,7 @@ Result<NearestMachine> nearest_machine(std::string_view device, std::int32_t ran
         }
     }
     Result<NearestMachine> nearest = nearest_of(std::move(measured_here), device, ranks, num_sms);
+    if (nearest && unread.empty()) unread = retired_message(nearest->machine);
     if (nearest && !unread.empty())
         nearest->message = nearest->message.empty() ? unread : unread + "; " + nearest->message;
     return nearest;

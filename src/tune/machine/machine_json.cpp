@@ -125,6 +125,7 @@ private:
             const auto row = std::ranges::find(rows, name, &FigureRow::name);
             const JsonPath here{&path, name};
             if (row == rows.end() && is_retired(name)) {  // in files of before
+                machine_.retired.emplace_back(name);
                 key = document_.next(value);
                 continue;
             }

@@ -119,6 +119,7 @@ struct Machine {
     bool measured = true;  ///< false: some figures are another machine's; their sources say so
     Rates rates;
     std::map<std::string, std::string, std::less<>> sources;  ///< by name of a figure: where it comes from
+    std::vector<std::string> retired;  ///< figures of its file, of before, that nobody reads any more
 
     [[nodiscard]] std::int32_t num_devices() const { return topology.num_devices(); }
     bool operator==(const Machine&) const = default;
@@ -129,6 +130,9 @@ struct Machine {
 [[nodiscard]] Result<Machine> machine_from_json(std::string_view text, const std::string& file_name = {});
 /// One figure a line, with a trailing newline; machine_from_json gives an equal one back.
 [[nodiscard]] std::string to_json(const Machine& machine);
+
+/// What is to be said of such figures; "" where there are none.
+[[nodiscard]] std::string retired_message(const Machine& machine);
 
 /// What `--machine` takes: the name of one that comes with Syncopate ("h200x8"), or a file (a name with / or
 /// .json). Fails (ErrorClass::usage) listing the names, or with what is wrong in the file.
