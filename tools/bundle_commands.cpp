@@ -49,11 +49,7 @@ struct CompileOptions {
     bool json = false;
 };
 
-/// Whether the operator's kernels take more than products do (ops/parameters.hpp): those of a mixture of experts.
-bool is_mixture(const std::string& op) {
-    const ops::OperatorRow* const row = ops::operator_row(op);
-    return row != nullptr && row->parameters != nullptr;
-}
+bool is_mixture(const std::string& op) { return ops::Problem{.op = op}.is_mixture(); }
 
 /// SPEC with M, or T of a mixture, where --rows says it.
 std::string with_rows(const CompileOptions& options) {
@@ -68,7 +64,7 @@ std::string with_rows(const CompileOptions& options) {
 
 /// What a call of the problem's operator is, beside its rows. Fails for what the operator does not have.
 void take_call(const CompileOptions& options, bundle::OperatorPart& made) {
-    const bool mixture = is_mixture(made.problem.op);
+    const bool mixture = made.problem.is_mixture();
     made.call.w_transposed = options.w_transposed;
     made.activation = options.activation.empty() && mixture ? "silu"
                       : options.activation == "none"        ? std::string()
@@ -131,7 +127,9 @@ bool takes_all(const bundle::OperatorPart& part, const bundle::Bucket& bucket, s
     return true;
 }
 
-bool is_compiled(const ops::OperatorRow& row) { return row.products != nullptr || row.parameters != nullptr; }
+bool is_compiled(const ops::OperatorRow& row) {
+    return row.kind != ops::OperatorRow::Kind::other || row.parameters != nullptr;
+}
 
 /// The operator is one that bundles hold, and its rows are known.
 void require_compiled(const CompileOptions& options) {
@@ -169,7 +167,8 @@ bundle::OperatorPart operator_of(const CompileOptions& options) {
     bundle::OperatorPart made;
     made.problem = problem.with_rows(*rows.rbegin());
     take_call(options, made);
-    if (is_mixture(problem.op)) (void)take(ops::operator_row(problem.op)->parameters(made.problem, {}));
+    if (problem.is_mixture())
+        (void)take(ops::operator_row(problem.op)->parameters(made.problem, {}, made.called()));
     const fuse::Device device = options.arch == bundle::kHost ? fuse::Device::host : fuse::Device::cuda;
     std::int64_t before = 0;
     for (const std::int64_t count : rows) {

@@ -126,6 +126,12 @@ std::string describe(const Bundle& bundle) {
     return text;
 }
 
+ops::Call OperatorPart::called() const {
+    ops::Call made = call;
+    if (int32_ids) made.ids = plan::DType::int32;
+    return made;
+}
+
 bool OperatorPart::takes_exact_rows() const {
     const ops::OperatorRow* const row = ops::operator_row(problem.op);
     return row != nullptr && row->exact_rows;

@@ -223,7 +223,7 @@ private:
         std::int64_t before = 0;
         for (const Bucket& bucket : part.buckets) {
             if (row.parameters != nullptr) {
-                const auto taken = row.parameters(part.problem, bucket.strategy);
+                const auto taken = row.parameters(part.problem, bucket.strategy, part.called());
                 if (!taken) return this->fail(at, "is of no call: " + taken.error().message);
             }
             if (bucket.rows < before) return this->fail(at, "has buckets that fall");

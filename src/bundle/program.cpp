@@ -85,16 +85,12 @@ Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t
     const ops::OperatorRow& row = *ops::operator_row(made.problem.op);
     made.order.assign(row.operands.begin(), row.operands.end());
     if (row.parameters != nullptr) {
-        SYNCOPATE_TAKE(auto of_stages, row.parameters(made.problem, made.strategy));
+        SYNCOPATE_TAKE(auto of_stages, row.parameters(made.problem, made.strategy, bundle.op->called()));
         made.parameters = std::move(of_stages);
         if (made.parameters.size() != made.launch.stages.size())
             return Error{fmt::format("{}: parameters of {} stages, and its program has {}", made.problem.op,
                                      made.parameters.size(), made.launch.stages.size()),
                          {.file = bundle.file}};
-        for (ops::Parameters& of_stage : made.parameters) {
-            const auto ids = of_stage.find("ids_ptr");
-            if (ids != of_stage.end() && bundle.op->int32_ids) ids->second.dtype = plan::DType::int32;
-        }
     }
     made.activation = bundle.op->activation;
     made.w_transposed = bundle.op->call.w_transposed;

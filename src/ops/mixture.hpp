@@ -119,7 +119,7 @@ protected:
 
 /// What the kernels of a mixture take beside the plan's tensors (mixture_parameters.cpp).
 [[nodiscard]] Result<std::vector<Parameters>> mixture_parameters(const Problem& problem,
-                                                                 const Strategy& strategy);
+                                                                 const Strategy& strategy, const Call& call);
 
 /// OperatorRow::judge, of kSeen.
 [[nodiscard]] std::string mixture_verdict(const Problem& problem, std::span<const std::uint32_t> before,

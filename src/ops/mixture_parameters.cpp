@@ -16,8 +16,11 @@ using Of = Parameter::Of;
 
 class ParametersOf {
 public:
-    ParametersOf(const Problem& problem, const Strategy& strategy)
-        : problem_(problem), of_(problem, strategy), kernels_(expert_mixture(problem, strategy)->kernels()) {}
+    ParametersOf(const Problem& problem, const Strategy& strategy, const Call& call)
+        : problem_(problem),
+          of_(problem, strategy),
+          kernels_(expert_mixture(problem, strategy)->kernels()),
+          ids_(call.ids) {}
 
     [[nodiscard]] Result<std::vector<Parameters>> make() {
         SYNCOPATE_TAKE(const std::size_t up, stage("moe_up"));
@@ -52,7 +55,7 @@ private:
         const std::int64_t routes = of_.tokens * of_.topk;
         return {
             {"given_ptr", {.name = "x", .dtype = problem_.dtype, .shape = {of_.tokens, of_.hidden}}},
-            {"ids_ptr", {.name = "topk_ids", .dtype = plan::DType::int64, .shape = {of_.tokens, of_.topk}}},
+            {"ids_ptr", {.name = "topk_ids", .dtype = ids_, .shape = {of_.tokens, of_.topk}}},
             {"weights_ptr",
              {.name = "topk_weights", .dtype = plan::DType::fp32, .shape = {of_.tokens, of_.topk}}},
             {"out_ptr",
@@ -114,6 +117,7 @@ private:
     const Problem& problem_;
     MixtureSizes of_;
     std::vector<std::string> kernels_;  ///< by stage
+    plan::DType ids_;
 };
 
 }  // namespace
@@ -131,7 +135,8 @@ std::string mixture_verdict(const Problem& problem, std::span<const std::uint32_
         said, said.empty() ? "" : "; ", over, bound, bound + over);
 }
 
-Result<std::vector<Parameters>> mixture_parameters(const Problem& problem, const Strategy& strategy) {
+Result<std::vector<Parameters>> mixture_parameters(const Problem& problem, const Strategy& strategy,
+                                                   const Call& call) {
     const auto refused = [](const std::string& what) {
         return Error{what + " are made from Python alone: sy.ops.moe", {}, ErrorClass::usage};
     };
@@ -139,7 +144,7 @@ Result<std::vector<Parameters>> mixture_parameters(const Problem& problem, const
     if (!part.empty() && part != "whole") return refused(fmt::format("moe: calls of part={}", part));
     if (problem.word("parallel") == "tensor") return refused("moe: calls of tensor parallel experts");
     if (problem.scales != Scales::none) return refused("moe: calls of experts of fp8");
-    return ParametersOf(problem, strategy).make();
+    return ParametersOf(problem, strategy, call).make();
 }
 
 }  // namespace syncopate::ops

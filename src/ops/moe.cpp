@@ -192,6 +192,7 @@ OperatorRow moe() {
             .required = 5,
             .defaults = {0},
             .words = {"part", "parallel"},
+            .routes = true,
             .scaled = true,
             .objection = mixture_objection,
             .outline = outlined,

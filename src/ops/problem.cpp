@@ -54,6 +54,11 @@ std::string_view Problem::calls_name() const {
     return rows.empty() && extent("T") > 0 ? std::string_view("T") : rows;
 }
 
+bool Problem::is_mixture() const {
+    const OperatorRow* row = operator_row(op);
+    return row != nullptr && row->routes;
+}
+
 Problem Problem::with_rows(std::int64_t rows) const {
     Problem made = *this;
     for (Extent& known : made.extents) {
@@ -161,7 +166,7 @@ std::string problem_objection(const Problem& problem) {
         return fmt::format("nodes: {} ranks are not alike on {} nodes", problem.ranks, problem.nodes);
     if (problem.nodes > 1 && row->kind == OperatorRow::Kind::other && !problem.op.starts_with("attention"))
         return fmt::format("nodes: {} does not go over several nodes yet, got {}{}", problem.op,
-                           problem.nodes, problem.op == "moe" ? why_mixtures_stay(problem) : "");
+                           problem.nodes, row->routes ? why_mixtures_stay(problem) : "");
     if (row->objection != nullptr) {
         if (std::string objection = row->objection(problem); !objection.empty()) return objection;
     }

@@ -87,6 +87,8 @@ struct OperatorPart {
     bool int32_ids = false;       ///< of a mixture: its topk_ids, else int64
     std::vector<Bucket> buckets;  ///< rising
 
+    /// With the dtype of its ids.
+    [[nodiscard]] ops::Call called() const;
     /// Whether a bucket is of its own rows alone.
     [[nodiscard]] bool takes_exact_rows() const;
 };

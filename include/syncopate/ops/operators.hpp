@@ -32,7 +32,7 @@ struct OperatorRow {
     using Products = std::vector<ProductShape> (*)(const Problem&);
     using Outlined = Result<Outline> (*)(const Problem&, const Strategy&, const Call&);
     using Programmed = Result<fuse::StagedProgram> (*)(const Problem&, const Strategy&, const Call&);
-    using Parametrised = Result<std::vector<Parameters>> (*)(const Problem&, const Strategy&);
+    using Parametrised = Result<std::vector<Parameters>> (*)(const Problem&, const Strategy&, const Call&);
 
     std::string_view name;
     Kind kind = Kind::other;
@@ -44,6 +44,7 @@ struct OperatorRow {
     std::vector<std::pair<std::string_view, std::string_view>> keys;
     std::vector<std::string_view> call;  ///< what a SPEC may say of the call: whole numbers
     bool equal_blocks = false;           ///< M has to be a multiple of the ranks
+    bool routes = false;                 ///< rows go to experts, as a call says: a mixture of them
     bool scaled = false;                 ///< of kind other, and yet of products, which take fp8
     /// Why no program can do the problem; "" where one can.
     std::string (*objection)(const Problem&) = nullptr;

@@ -74,6 +74,8 @@ struct Problem {
     [[nodiscard]] std::string_view calls_name() const;
     /// The same with so many of that.
     [[nodiscard]] Problem with_rows(std::int64_t rows) const;
+    /// Whether it is a mixture of experts: a row of operators() that routes rows.
+    [[nodiscard]] bool is_mixture() const;
     [[nodiscard]] Operands operands() const { return {dtype, scales}; }
     [[nodiscard]] double item() const { return operands().item(); }         ///< bytes of what is multiplied
     [[nodiscard]] double out_item() const { return Operands{out}.item(); }  ///< bytes of what is made

@@ -29,6 +29,7 @@ struct Call {
     bool kept = false;          ///< what is gathered, or exchanged, stays in the heap for the caller
     bool w_transposed = false;  ///< w is given as [N, K]
     std::int32_t bias = 0;      ///< axes of what is added to a product: [N], or [M, N]; 0: nothing
+    plan::DType ids = plan::DType::int64;  ///< of a mixture: of its topk_ids, or int32
 };
 
 /// Parameter of a kernel → tensor of the plan.
