@@ -9,7 +9,6 @@
 #include "syncopate/io.hpp"
 #include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 #include "syncopate/tune/choose.hpp"
-#include "syncopate/tune/play/attention.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {
@@ -19,20 +18,6 @@ tune::Strategy given_strategy(const std::string& text) {
     if (!text.starts_with('@')) return take(tune::strategy_from_json(text, "--strategy"));
     const std::string file = text.substr(1);
     return take(tune::strategy_from_json(take(read_file(file)), file));
-}
-
-/// The quickest kind of attention by the estimate, where the SPEC leaves it open.
-void choose_kind(tune::Problem& problem, const tune::Machine& machine) {
-    if (!problem.word("kind").empty() && problem.word("kind") != "auto") return;
-    if (problem.nodes > 1) return;  // ops::kind_over_nodes
-    std::erase_if(problem.words, [](const tune::Word& word) { return word.name == "kind"; });
-    const tune::AttentionProblem attention = take(tune::attention_problem(problem, machine));
-    for (const tune::AttentionCandidate& candidate : tune::rank_attention(attention, machine)) {
-        if (!candidate.pruned.empty() || candidate.kind == "unfused") continue;
-        problem.words.insert(problem.words.begin(), {"kind", candidate.kind});
-        std::cerr << "kind: " << candidate.kind << '\n';
-        return;
-    }
 }
 
 }  // namespace
@@ -81,6 +66,8 @@ tune::Machine machine_of(const std::string& name, tune::Problem& problem) {
         machine = std::move(nearest.machine);
     } else {
         machine = take(tune::find_machine(name));
+        if (const std::string message = tune::retired_message(machine); !message.empty())
+            std::cerr << message << '\n';
         if (machine.num_devices() < places)
             std::cerr << fmt::format("{} has {} GPUs; {} are estimated as if all were on one switch\n",
                                      machine.name, machine.num_devices(), places);
@@ -92,7 +79,6 @@ tune::Machine machine_of(const std::string& name, tune::Problem& problem) {
 OperatorTask task_of(const OperatorArguments& arguments) {
     tune::Problem problem = problem_of(arguments);
     tune::Machine machine = machine_of(arguments.machine, problem);
-    if (problem.op == "attention") choose_kind(problem, machine);
     tune::Strategy strategy;
     if (arguments.strategy.empty()) {
         strategy = tune::choose(problem, machine, nullptr, {.unfused = false}).strategy;

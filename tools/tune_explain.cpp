@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "syncopate/io.hpp"
-#include "syncopate/tune/candidates/mixture.hpp"
+#include "syncopate/tune/choose.hpp"
 #include "syncopate/tune/play/attention.hpp"
 #include "syncopate/tune/play/estimate.hpp"
 #include "syncopate/tune/play/mixture.hpp"
@@ -27,6 +27,7 @@ struct Ranked {
     std::vector<tune::Candidate> candidates;
     std::optional<tune::AttentionKernel> kernel{};
     std::string routing{};
+    tune::Choice taken{};  ///< by a call where tuning has found nothing
 };
 
 nlohmann::ordered_json json_of(const tune::AttentionKernel& kernel) {
@@ -52,15 +53,13 @@ void print_json(const tune::Problem& problem, const tune::Machine& machine, cons
                                        {"fixed", e.fixed}}},
                                      {"pruned", nullptr}};
         if (!candidate.pruned.empty()) entry["pruned"] = candidate.pruned;
-        // Attention's strategy is its kind, which is its name, and the kernel.
-        if (ranked.kernel)
-            entry["kernel"] = json_of(*ranked.kernel);
-        else
-            entry["strategy"] = nlohmann::ordered_json::parse(tune::to_json(candidate.strategy));
+        if (ranked.kernel) entry["kernel"] = json_of(*ranked.kernel);
+        entry["strategy"] = nlohmann::ordered_json::parse(tune::to_json(candidate.strategy));
         strategies.push_back(std::move(entry));
     }
     nlohmann::ordered_json answer{{"problem", problem.key()}, {"machine", machine.name}};
     if (!ranked.routing.empty()) answer["routing"] = ranked.routing;
+    answer["taken"] = {{"name", tune::name_of(ranked.taken.strategy)}, {"why", ranked.taken.note}};
     answer["strategies"] = std::move(strategies);
     std::cout << answer.dump() << '\n';
 }
@@ -88,16 +87,13 @@ void print_table(const tune::Problem& problem, const tune::Machine& machine, con
         std::cout << fmt::format("{:9.1f} {:9.1f} {:11.1f} {:9.1f} {:7.1f}  {}\n", e.us, e.compute,
                                  e.communicate, e.exposed, e.fixed, candidate.name);
     }
+    std::cout << fmt::format("a call takes {}: {}\n", tune::name_of(ranked.taken.strategy),
+                             ranked.taken.note);
 }
 
 Ranked ranked_attention(const tune::Problem& problem, const tune::Machine& machine) {
-    const tune::AttentionProblem attention = take(tune::attention_problem(problem, machine));
-    Ranked ranked{{}, attention.kernel};
-    for (const tune::AttentionCandidate& candidate : tune::rank_attention(attention, machine)) {
-        const std::string inner = candidate.inner > 0 ? fmt::format(",inner={}", candidate.inner) : "";
-        ranked.candidates.push_back({candidate.kind + inner, {}, candidate.estimate, candidate.pruned});
-    }
-    return ranked;
+    return {.candidates = tune::rank_candidates(problem, machine),
+            .kernel = take(tune::attention_problem(problem, machine)).kernel};
 }
 
 /// `routing`: as of tune::parse_routing, or @FILE with the rows of each expert.
@@ -111,7 +107,7 @@ Ranked ranked_mixture(const tune::Problem& problem, const tune::Machine& machine
     }
     const tune::Routing rows = take(tune::parse_routing(problem, text));
     const bool is_word = !in_file && text.find_first_of("0123456789") == std::string::npos;
-    return {.candidates = tune::rank_mixture(problem, machine, rows),
+    return {.candidates = tune::rank_candidates(problem, machine, rows),
             .routing = is_word ? text : "as measured"};
 }
 
@@ -120,19 +116,26 @@ Ranked ranked_mixture(const tune::Problem& problem, const tune::Machine& machine
 void explain(const std::string& spec, int ranks, const std::string& machine_name, const std::string& routing,
              bool json) {
     tune::Problem problem = problem_of({.spec = spec, .ranks = ranks});
+    if (problem.op == "mlp_chain") problem.ranks = 1;  // it is of one GPU, however many run it
     const bool attention = problem.op == "attention";
-    if (!attention && problem.op != "moe" && problem.products().empty())
-        fail(Error{fmt::format("{}: the estimate is of attention, of moe and of operators around products",
-                               problem.op)});
+    if (!attention && !problem.is_mixture() && problem.products().empty())
+        fail(Error{fmt::format(
+            "{}: the estimate is of attention, of moe, of chains and of operators around products",
+            problem.op)});
     const tune::Machine machine = machine_of(machine_name, problem);
     if (const std::string objection = tune::estimate_objection(problem, machine); !objection.empty())
         fail(Error{"tune: --explain: " + objection, {}, ErrorClass::usage});
-    if (!routing.empty() && problem.op != "moe")
+    if (!routing.empty() && !problem.is_mixture())
         fail(Error{
             fmt::format("tune: --routing: {} routes no rows to experts", problem.op), {}, ErrorClass::usage});
-    const Ranked ranked = attention             ? ranked_attention(problem, machine)
-                          : problem.op == "moe" ? ranked_mixture(problem, machine, routing)
-                                                : Ranked{tune::rank_candidates(problem, machine)};
+    Ranked ranked = attention              ? ranked_attention(problem, machine)
+                    : problem.is_mixture() ? ranked_mixture(problem, machine, routing)
+                                           : Ranked{tune::rank_candidates(problem, machine)};
+    ranked.taken = tune::choose(problem, machine);
+    if (attention) {  // by its name here
+        const tune::Strategy& taken = ranked.taken.strategy;
+        ranked.taken.strategy = {.placement = taken.placement, .kind = taken.kind, .inner = taken.inner};
+    }
     if (json) {
         print_json(problem, machine, ranked);
     } else {

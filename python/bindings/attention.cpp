@@ -17,12 +17,14 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "known.hpp"
 #include "plan_values.hpp"
 #include "sequence_values.hpp"
 #include "syncopate/ops/attention.hpp"
 #include "syncopate/ops/attention_backward.hpp"
 #include "syncopate/plan/templates/attention.hpp"
 #include "syncopate/plan/templates/attention_passes.hpp"
+#include "syncopate/tune/choose.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/play/attention.hpp"
 #include "syncopate/tune/play/attention_backward.hpp"
@@ -91,31 +93,50 @@ plan::Plan make_plan(const plan::Mesh& mesh, const std::array<std::int64_t, 5>& 
                                   {batch, heads, kv_heads, length, head_dim, type}, options));
 }
 
-nb::list to_list(const std::vector<tune::AttentionCandidate>& candidates) {
+nb::list to_list(const std::vector<tune::Candidate>& candidates) {
     nb::list made;
-    for (const tune::AttentionCandidate& candidate : candidates)
-        made.append(nb::make_tuple(candidate.kind, candidate.inner, candidate.estimate.us, candidate.pruned));
+    for (const tune::Candidate& candidate : candidates)
+        made.append(nb::make_tuple(candidate.strategy.kind, candidate.strategy.inner, candidate.estimate.us,
+                                   candidate.pruned));
     return made;
 }
 
-nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
-                        const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
-                        bool causal, std::int64_t window, const std::string& kernel,
-                        const std::array<std::int32_t, 2>& tile, std::int32_t inner,
-                        const std::string& device) {
+tune::AttentionProblem problem_of(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
+                                  const std::vector<RowList>& rows,
+                                  const std::vector<std::int64_t>& documents, bool causal,
+                                  std::int64_t window, const std::string& kernel,
+                                  const std::array<std::int32_t, 2>& tile) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     tune::AttentionProblem problem{.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
                                    .sequence = to_sequence(length, documents, causal, window),
-                                   .rows = {},
-                                   .kernel = {},
-                                   .inner = inner};
+                                   .rows = to_rows_of_ranks(rows),
+                                   .kernel = {}};
     if (kernel == "gluon") problem.kernel.name = tune::AttentionKernelName::gluon;
     problem.kernel.tile.block_m = tile[0];
     problem.kernel.tile.block_n = tile[1];
-    problem.rows = to_rows_of_ranks(rows);
-    auto machine = tune::nearest_machine(device, static_cast<std::int32_t>(rows.size()));
-    if (!machine) throw Raised(machine.error());
-    return to_list(tune::rank_attention(problem, machine->machine));
+    return problem;
+}
+
+/// (strategy, µs, whether these were measured, note)
+nb::tuple choose_attention(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
+                           const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
+                           bool causal, std::int64_t window, const std::string& kernel,
+                           const std::array<std::int32_t, 2>& tile, std::int32_t inner,
+                           const std::string& kind, std::int32_t nodes, std::optional<std::int64_t> bounded,
+                           const std::string& device, bool cuda, bool unfused, const std::string& spec,
+                           const std::string& hash, const std::string& versions) {
+    tune::AttentionProblem problem = problem_of(shape, dtype, rows, documents, causal, window, kernel, tile);
+    problem.inner = inner;
+    problem.kind = kind;
+    problem.nodes = nodes;
+    problem.bounded = bounded;
+    const auto machine =
+        unwrap(tune::nearest_machine(device, static_cast<std::int32_t>(rows.size()) / nodes));
+    if (!spec.empty()) problem.spec = unwrap(ops::parse_problem(spec));
+    const Known known(hash, device, versions, cuda);
+    const fuse::Device on = cuda ? fuse::Device::cuda : fuse::Device::host;
+    return known.told(
+        tune::choose(problem, machine.machine, known.store(), {.unfused = unfused, .device = on}));
 }
 
 /// width, places by rank, and by pass and rank the slices: ((begin, end), fresh).
@@ -139,7 +160,8 @@ ops::AttentionOutline outline(const std::array<std::int64_t, 5>& shape, const st
                               const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
                               bool causal, std::int64_t window, const std::string& kind, std::int32_t inner,
                               std::int32_t split, const std::array<std::int32_t, 2>& tile,
-                              std::optional<std::int64_t> bounded, std::int32_t nodes, std::int32_t parts) {
+                              std::optional<std::int64_t> bounded, std::int32_t nodes, std::int32_t parts,
+                              bool gathered) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     return unwrap(
         ops::attention_outline({.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
@@ -151,17 +173,8 @@ ops::AttentionOutline outline(const std::array<std::int64_t, 5>& shape, const st
                                 .parts = parts,
                                 .tile = {.block_m = tile[0], .block_n = tile[1]},
                                 .nodes = nodes,
-                                .bounded = bounded}));
-}
-
-bool comes_in_passes(const std::vector<RowList>& rows, std::int64_t length, std::int32_t block,
-                     const std::string& kind, std::int32_t inner, std::optional<std::int64_t> bounded) {
-    return ops::comes_in_passes({.shape = {.length = length},
-                                 .rows = to_rows_of_ranks(rows),
-                                 .kind = kind,
-                                 .inner = inner,
-                                 .tile = {.block_m = block},
-                                 .bounded = bounded});
+                                .bounded = bounded,
+                                .gathered = gathered}));
 }
 
 nb::dict to_dict(const tune::TileConfig& tile) {
@@ -298,16 +311,8 @@ void bind_outline(nb::module_& m) {
             "what lies there, ((begin, end), the first row that is new).");
     m.def("attention", &outline, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"), nb::arg("documents"),
           nb::arg("causal"), nb::arg("window"), nb::arg("kind"), nb::arg("inner"), nb::arg("split"),
-          nb::arg("tile"), nb::arg("bounded").none(), nb::arg("nodes"), nb::arg("parts"));
-    m.def(
-        "attention_over_nodes",
-        [](std::int32_t ranks, std::int32_t nodes) {
-            const ops::KindOverNodes made = ops::kind_over_nodes(ranks, nodes);
-            return nb::make_tuple(made.kind, made.inner);
-        },
-        nb::arg("ranks"), nb::arg("nodes"), "The kind, and its `inner`, where nobody has chosen.");
-    m.def("comes_in_passes", &comes_in_passes, nb::arg("rows"), nb::arg("length"), nb::arg("block"),
-          nb::arg("kind"), nb::arg("inner"), nb::arg("bounded").none());
+          nb::arg("tile"), nb::arg("bounded").none(), nb::arg("nodes"), nb::arg("parts"),
+          nb::arg("gathered") = false);
     m.def("attention_objection", &ops::attention_objection, nb::arg("kind"), nb::arg("ranks"),
           nb::arg("heads"), nb::arg("inner"));
     m.def(
@@ -365,12 +370,14 @@ each rank has them.)");
         R"(The rows of a sequence that each rank holds, cut at multiples of `block`: "contiguous", "zigzag" (the r-th and the r-th
 from behind of 2 · ranks parts) or "documents" (so in each; `documents`: where each begins, and the end of the
 last). `group`: so many neighbours share tiles, and only what all of them hold is cut so.)");
-    m.def(
-        "rank_attention", &rank_attention, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
-        nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kernel"), nb::arg("tile"),
-        nb::arg("inner") = 0, nb::arg("device") = "",
-        "Kinds of attention, best first by the estimate (tune/play/attention.hpp): (kind, inner, us, why it "
-        "cannot be done). tile: block_m, block_n. device: as the driver calls it.");
+    m.def("choose_attention", &choose_attention, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
+          nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kernel"), nb::arg("tile"),
+          nb::arg("inner") = 0, nb::arg("kind") = "auto", nb::arg("nodes") = 1,
+          nb::arg("bounded") = nb::none(), nb::arg("device") = "", nb::arg("cuda") = false,
+          nb::arg("unfused") = false, nb::arg("spec") = "", nb::arg("hash") = "", nb::arg("versions") = "",
+          "(strategy, µs, whether these were measured, why), as of tune.choose. tile: block_m, block_n. "
+          "spec: that says "
+          "all of it.");
     m.def("attention_kernel", &attention_kernel, nb::arg("shape"), nb::arg("dtype"), nb::arg("ranks"),
           nb::arg("scale"), nb::arg("cuda"), nb::arg("hopper"),
           "The kernel that runs (tune/play/attention.hpp): its name, \"gluon\" or \"triton\", its tiles, and "

@@ -132,6 +132,7 @@ nb::dict parse_spec(const std::string& text, std::int32_t ranks) {
     made["equal_blocks"] = ops::operator_row(spec.problem.op)->equal_blocks;
     made["strategy"] = spec.strategy ? nb::cast(*spec.strategy) : nb::none();
     made["call"] = dict_of(spec.call);
+    made["mixture"] = spec.problem.is_mixture();
     return made;
 }
 
@@ -155,6 +156,12 @@ void bind_ops(nb::module_& module) {
     made.def("outline", outline, "problem"_a, "strategy"_a, "axis"_a = 0, "kept"_a = false);
     made.def("schedule", schedule, "problem"_a, "strategy"_a, "w_transposed"_a = false);
     made.def("parse_spec", parse_spec, "text"_a, "ranks"_a = 1);
+    made.def(
+        "problem_key",
+        [](const std::string& text, std::int32_t ranks, std::int32_t num_sms) {
+            return unwrap(ops::parse_problem(text, ranks, num_sms)).key();
+        },
+        "text"_a, "ranks"_a, "sms"_a, "Of a SPEC that asks for no strategy and says nothing of a call.");
     made.def("operator_names", [] {
         std::vector<std::string> names;
         for (const ops::OperatorRow& row : ops::operators()) names.emplace_back(row.name);

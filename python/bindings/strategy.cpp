@@ -41,9 +41,11 @@ kernel_sums *   programs that have made their tiles add up what arrives; for ker
 together *      all tiles wait for what arrives, also those of own rows: tiles that all run at once then read w together
 backend *       of transfers whose plan leaves it open; "auto": the best legal one
 engine_blocks * multiprocessors of the chunk engine, which kernels beside it leave free; None: by the backend
-unfused         the vendors' libraries: a product, and a collective before or after it
+unfused         the vendors' libraries: a product, and a collective before or after it; of attention NCCL's all-gather
 apart           a block as two operators, one after the other, by the strategies `parts`; (): each by its shape. Then
                 nothing else counts
+kind            of attention: "all_gather", "ring", …; "": the quickest. inner: ranks of an inner ring, or that exchange heads;
+                head_parts: of the heads, sent one after another; 0: as many as are worth their transfers
 )";
 
 nb::object text(std::string_view name) { return nb::str(name.data(), name.size()); }
@@ -168,7 +170,8 @@ void bind_strategy(nb::module_& m) {
          word("backend", plan::kNumBackends, &Strategy::backend),
          field("engine_blocks", "int | None", &Strategy::engine_blocks), flag("unfused", Placement::unfused),
          kernel(), flag("apart", Placement::apart),
-         fields_of("parts", "tuple[Strategy, ...]", &Strategy::parts)},
+         fields_of("parts", "tuple[Strategy, ...]", &Strategy::parts), field("kind", "str", &Strategy::kind),
+         field("inner", "int", &Strategy::inner), field("head_parts", "int", &Strategy::head_parts)},
         0, usual, [](Strategy& s) {
             if (!s.kernel && !s.tiles.empty()) s.kernel = ops::ProductKernel::plain;
         });

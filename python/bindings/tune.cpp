@@ -19,6 +19,7 @@
 
 #include "bindings.hpp"
 #include "gil.hpp"
+#include "known.hpp"
 #include "problem.hpp"
 #include "stages.hpp"
 #include "syncopate/emit/artifact.hpp"
@@ -36,7 +37,6 @@
 #include "syncopate/tune/play/estimate.hpp"
 #include "syncopate/tune/play/mixture.hpp"
 #include "syncopate/tune/search/contenders.hpp"
-#include "syncopate/tune/store/winners.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -72,22 +72,11 @@ nb::tuple choose(const GivenProblem& given, const std::string& machine, const st
                  bool unfused, bool exact_fp32, const std::string& kernel, const std::string& versions,
                  bool kept, bool copied, bool gluon) {
     const tune::Problem problem = problem_of(given);
-    std::optional<tune::StoreFile> file;
-    std::optional<tune::Winners> winners;
-    if (!kernel.empty() && unwrap(tune::tune_mode()) != tune::TuneMode::off) {
-        file.emplace();
-        winners.emplace(
-            *file, tune::Scope{.kernel = kernel, .device = cuda ? device : "host", .versions = versions});
-    }
+    const Known known(kernel, device, versions, cuda);
     tune::ChooseOptions options = options_of(cuda, unfused, exact_fp32, gluon);
     options.kept = kept;
     options.copied = copied;
-    const tune::Choice made =
-        tune::choose(problem, machine_of(machine, problem, device), winners ? &*winners : nullptr, options);
-    if (file) warn_of(*file);
-    if (!made.warning.empty())
-        nb::module_::import_("warnings").attr("warn")(made.warning, "stacklevel"_a = 2);
-    return nb::make_tuple(made.strategy, made.us, made.measured, made.note);
+    return known.told(tune::choose(problem, machine_of(machine, problem, device), known.store(), options));
 }
 
 /// Why no operator can do the problem; "" where one can.
@@ -115,7 +104,7 @@ std::string machine_message(const std::string& device, std::int32_t ranks, std::
 
 /// Raises UsageError.
 void require_routing(const tune::Problem& problem, const tune::Routing& rows) {
-    const std::int64_t experts = problem.op == "moe" ? problem.extent("E") : 0;
+    const std::int64_t experts = problem.is_mixture() ? problem.extent("E") : 0;
     if (static_cast<std::int64_t>(rows.size()) == experts && std::ranges::min(rows) >= 0) return;
     throw Raised({fmt::format("rows: expected a number, from 0 on, for each of {} experts, got {} numbers",
                               experts, rows.size()),

@@ -88,13 +88,13 @@ def _search(problem: strategy.Problem, group: Group) -> None:
     tune_once(problem, group)
 
 
-def _search_mixture(spec: str, group: Group) -> None:
-    from .measure.search import tune_mixture_once
+def _search_spec(spec: str, group: Group) -> None:
+    from .measure.search import tune_spec_once
 
-    tune_mixture_once(spec, group)
+    tune_spec_once(spec, group)
 
 
-search_hook.search, search_hook.search_mixture = _search, _search_mixture
+search_hook.search, search_hook.search_spec = _search, _search_spec
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,6 @@
 #include "syncopate/ops/attention.hpp"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 
@@ -16,16 +15,10 @@
 namespace syncopate::ops {
 namespace {
 
-constexpr std::array<std::string_view, 5> kKinds{"all_gather", "ring", "double_ring", "ulysses",
-                                                 "ulysses_ring"};
 constexpr std::size_t kCirculations = 3;    // of the kinds: rows of Q stay where they are
 constexpr std::int64_t kLargestTile = 128;  // rows; those of the other tiles divide it
 
-std::span<const std::string_view> circulations() { return std::span(kKinds).first(kCirculations); }
-
-bool circulates(std::string_view kind) {
-    return std::ranges::find(circulations(), kind) != circulations().end();
-}
+std::span<const std::string_view> circulations() { return std::span(kAttentionKinds).first(kCirculations); }
 
 std::int64_t count(const plan::Rows& rows) {
     std::int64_t held = 0;
@@ -95,6 +88,21 @@ std::int32_t parts_of(const AttentionTask& task, std::int32_t group) {
     return attention_parts(task.shape, task.sequence, task.rows, group);
 }
 
+/// Of an all-gather that is over: each rank has all of K and V.
+plan::Plan without_transfers(plan::Plan plan) {
+    for (std::vector<plan::Op>& ops : plan.ranks) ops.clear();
+    plan.initial.clear();
+    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+        for (std::size_t tensor = 0; tensor < plan.tensors.size(); ++tensor) {
+            if (plan.tensors[tensor].name != "K" && plan.tensors[tensor].name != "V") continue;
+            plan::Region all;
+            for (const std::int64_t extent : plan.tensors[tensor].shape) all.push_back({0, extent});
+            plan.initial.push_back({rank, {static_cast<std::int32_t>(tensor), std::move(all)}});
+        }
+    }
+    return plan;
+}
+
 Result<AttentionOutline> at_once(const AttentionTask& task) {
     plan::AttentionOptions options = moved_by(task);
     options.rows = task.rows;
@@ -102,11 +110,12 @@ Result<AttentionOutline> at_once(const AttentionTask& task) {
         options.attended.push_back(plan::attended_by(task.sequence, rows, task.tile.block_n));
     // Where Q and O do not move, they are read and stored where the user has them.
     options.q_o_stay = circulates(task.kind) && std::ranges::all_of(task.rows, is_rising);
-    options.parts =
-        task.parts > 0 || task.split > 1 ? std::max(1, task.parts) : parts_of(task, options.ulysses);
+    options.parts = task.gathered                      ? 1
+                    : task.parts > 0 || task.split > 1 ? std::max(1, task.parts)
+                                                       : parts_of(task, options.ulysses);
     Result<plan::Plan> plan = plan::attention(mesh_of(task), task.shape, options);
     if (!plan) return plan.error();
-    AttentionOutline made{.plan = *std::move(plan),
+    AttentionOutline made{.plan = task.gathered ? without_transfers(*std::move(plan)) : *std::move(plan),
                           .bindings = {{"k_desc", "K"}, {"v_desc", "V"}, {"l_ptr", "L"}},
                           .placed = options.q_o_stay};
     if (options.parts > 1) made.together = task.shape.heads / options.ulysses / options.parts;
@@ -115,6 +124,10 @@ Result<AttentionOutline> at_once(const AttentionTask& task) {
 }
 
 }  // namespace
+
+bool circulates(std::string_view kind) {
+    return std::ranges::find(circulations(), kind) != circulations().end();
+}
 
 std::int32_t relays_of(std::string_view kind, std::int32_t ranks) {
     const bool passes_on = kind == "ring" || kind == "double_ring" || kind == "ulysses_ring";
@@ -176,8 +189,8 @@ Result<std::int32_t> least_passes(const AttentionTask& task) {
 
 std::string attention_objection(std::string_view kind, std::int32_t ranks, std::int64_t heads,
                                 std::int32_t inner) {
-    if (std::ranges::find(kKinds, kind) == kKinds.end())
-        return fmt::format("there is no kind '{}': one of {}", kind, fmt::join(kKinds, ", "));
+    if (std::ranges::find(kAttentionKinds, kind) == kAttentionKinds.end())
+        return fmt::format("there is no kind '{}': one of {}", kind, fmt::join(kAttentionKinds, ", "));
     const bool groups = kind == "ulysses_ring";
     if (groups && (inner <= 1 || inner >= ranks || ranks % inner != 0))
         return fmt::format(
@@ -235,6 +248,8 @@ Result<AttentionOutline> attention_outline(const AttentionTask& task) {
     const std::string why = attention_objection(task.kind, static_cast<std::int32_t>(task.rows.size()),
                                                 task.shape.heads, task.inner);
     if (!why.empty()) return usage(fmt::format("kind '{}': {}", task.kind, why));
+    if (task.gathered && (task.kind != "all_gather" || comes_in_passes(task)))
+        return usage("unfused: it gathers all of K and V, for rows of whole tiles");
     SYNCOPATE_TAKE(AttentionOutline made, comes_in_passes(task) ? in_passes(task) : at_once(task));
     made.relays = relays_of(task.kind, static_cast<std::int32_t>(task.rows.size()));
     return made;

@@ -1,5 +1,6 @@
 // softmax(q @ kᵀ · scale) @ v over a sequence of S rows, sharded over the ranks: the operator as SPEC names it,
-// with its kernel for Hopper as that states itself. Of the kind "auto", where nobody has chosen, all_gather.
+// with its kernel for Hopper as that states itself. Of the kind "auto" the strategy's; where nobody has chosen,
+// all_gather.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -31,7 +32,11 @@ Result<AttentionTask> attention_task(const Problem& problem, const Strategy& str
     task.sequence = {.length = task.shape.length, .causal = problem.extent("causal") != 0};
     task.kind = problem.word("kind");
     task.nodes = problem.nodes;
-    if (task.kind.empty() || task.kind == "auto") {
+    task.parts = strategy.head_parts;
+    const bool open = task.kind.empty() || task.kind == "auto";
+    if (open && !strategy.kind.empty()) {
+        task.kind = strategy.kind;
+    } else if (open) {
         task.kind = "all_gather";
         if (task.nodes > 1) {
             const KindOverNodes made = kind_over_nodes(problem.ranks, problem.nodes);
@@ -44,6 +49,7 @@ Result<AttentionTask> attention_task(const Problem& problem, const Strategy& str
     const bool inside = problem.nodes > 1 && places > 1;
     if (task.kind == "ulysses_ring") task.inner = inside ? places : group_of(problem.ranks);
     if (task.kind == "double_ring" && inside) task.inner = places;
+    if (strategy.inner > 0) task.inner = strategy.inner;
     task.split = strategy.split.value_or(1);
     const bool hopper = strategy.kernel == ProductKernel::gluon;
     task.tile =

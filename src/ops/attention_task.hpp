@@ -8,10 +8,6 @@
 
 namespace syncopate::ops {
 
-/// Of the kind "auto", where nobody has chosen, all_gather. Fails (ErrorClass::usage) for heads that are too
-/// large.
-[[nodiscard]] Result<AttentionTask> attention_task(const Problem& problem, const Strategy& strategy);
-
 /// Of its ranks, with their nodes.
 [[nodiscard]] plan::Mesh mesh_of(const AttentionTask& task);
 

@@ -17,11 +17,15 @@ Result<Outline> outlined(const Problem& problem, const Strategy& /*strategy*/, c
     return made;
 }
 
-Result<fuse::StagedProgram> programmed(const Problem& problem, const Strategy& strategy, const Call& call) {
+std::vector<ProductShape> products(const Problem& problem) {
     const std::int64_t m = problem.extent("M");
     const std::int64_t h = problem.extent("H");
     const std::int64_t f = problem.extent("F");
-    return program_of(problem, strategy, call, {{m, f, h}, {m, h, f}});
+    return {{m, f, h}, {m, h, f}};
+}
+
+Result<fuse::StagedProgram> programmed(const Problem& problem, const Strategy& strategy, const Call& call) {
+    return program_of(problem, strategy, call, products(problem));
 }
 
 }  // namespace
@@ -30,6 +34,7 @@ OperatorRow mlp_chain() {
     return {.name = "mlp_chain",
             .extents = {"M", "H", "F"},
             .required = 3,
+            .products = products,
             .outline = outlined,
             .program = programmed};
 }

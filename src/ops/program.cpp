@@ -9,21 +9,24 @@
 namespace syncopate::ops {
 namespace {
 
-Result<const OperatorRow*> row_of(const Problem& problem) {
+Result<const OperatorRow*> row_of(const Problem& problem, const Strategy& strategy) {
     const OperatorRow* row = operator_row(problem.op);
     if (row == nullptr) return usage(fmt::format("there is no operator \"{}\"", escaped(problem.op)));
+    const bool has_kind = !strategy.kind.empty() || strategy.inner != 0 || strategy.head_parts != 0;
+    if (has_kind && problem.op != "attention")
+        return usage(fmt::format("{}: kind, inner and head_parts are attention's", problem.op));
     return row;
 }
 
 }  // namespace
 
 Result<Outline> outline(const Problem& problem, const Strategy& strategy, const Call& call) {
-    SYNCOPATE_TAKE(const OperatorRow* row, row_of(problem));
+    SYNCOPATE_TAKE(const OperatorRow* row, row_of(problem, strategy));
     return row->outline(problem, strategy, call);
 }
 
 Result<fuse::StagedProgram> program(const Problem& problem, const Strategy& strategy, const Call& call) {
-    SYNCOPATE_TAKE(const OperatorRow* row, row_of(problem));
+    SYNCOPATE_TAKE(const OperatorRow* row, row_of(problem, strategy));
     if (strategy.placement == Placement::unfused || strategy.placement == Placement::apart)
         return usage(
             fmt::format("{}: {} is no program of its own: {}", problem.op, name_of(strategy.placement),

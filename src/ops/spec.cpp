@@ -14,6 +14,7 @@
 #include "ops/product.hpp"
 #include "ops/rows.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/ops/attention.hpp"
 #include "syncopate/ops/varied.hpp"
 #include "syncopate/try.hpp"
 
@@ -21,8 +22,11 @@ namespace syncopate::ops {
 namespace {
 
 /// Of the operator attention; "auto": the quickest one.
-constexpr std::array<std::string_view, 6> kAttentionKinds{"auto",        "all_gather", "ring",
-                                                          "double_ring", "ulysses",    "ulysses_ring"};
+constexpr auto kKindsOrAuto = [] {
+    std::array<std::string_view, kAttentionKinds.size() + 1> all{"auto"};
+    std::ranges::copy(kAttentionKinds, all.begin() + 1);
+    return all;
+}();
 
 constexpr std::array<std::string_view, 3> kShardings{"contiguous", "zigzag", "documents"};
 
@@ -99,7 +103,7 @@ bool has(const Values& values, std::string_view name) {
 
 /// What a word may say; empty: anything.
 std::span<const std::string_view> words_of(std::string_view name) {
-    if (name == "kind") return kAttentionKinds;
+    if (name == "kind") return kKindsOrAuto;
     if (name == "sharding") return kShardings;
     if (name == "activation") return kActivations;
     if (name == "part") return kMoeParts;

@@ -1,6 +1,7 @@
 #include "syncopate/ops/strategy.hpp"
 
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -48,6 +49,10 @@ std::string name_of(const Strategy& strategy) {
     }
     const Strategy usual;
     std::vector<std::string> words;
+    std::string kind = strategy.kind;
+    if (strategy.inner > 0) kind += fmt::format("{}inner={}", kind.empty() ? "" : ",", strategy.inner);
+    if (!kind.empty()) words.push_back(std::move(kind));
+    if (strategy.head_parts != 0) words.push_back(fmt::format("head_parts={}", strategy.head_parts));
     if (strategy.backend != usual.backend || strategy.engine_blocks)
         words.push_back(words_of(strategy.backend, strategy.engine_blocks));
     if (strategy.pull) words.emplace_back("pull");

@@ -1,4 +1,5 @@
 // A strategy as JSON.
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <string>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "syncopate/json_table.hpp"
+#include "syncopate/ops/attention.hpp"
 #include "syncopate/ops/strategy.hpp"
 #include "syncopate/try.hpp"
 
@@ -50,7 +52,10 @@ public:
             removed("sum_parts", "another number of parts of a sum than eight", "the number 8"),
             removed("phases", "loops that wait for all that they read", "true"),
             removed("tile_order", "another order of tiles than the kernel's", "the string \"kernel\""),
-            optional("parts", !made.parts.empty(), parts(made.parts)));
+            optional("parts", !made.parts.empty(), parts(made.parts)),
+            optional("kind", !made.kind.empty(), kind(made.kind)),
+            optional("inner", made.inner != 0, this->integer(made.inner, 0, kMost)),
+            optional("head_parts", made.head_parts != 0, this->integer(made.head_parts, 0, kMost)));
         if constexpr (Json::kReads) {
             if (good && !made.kernel && !made.tiles.empty()) made.kernel = ProductKernel::plain;
         }
@@ -117,10 +122,21 @@ private:
     }
     template <typename T>
     auto precision(T& field) {
-        return [this, &field](JsonAt at) {
-            std::size_t index = field == kPrecisions[0] ? 0 : 1;
-            const bool good = this->name(index, "precision", kPrecisions)(at);
-            if constexpr (Json::kReads) field = kPrecisions[index];
+        return word(field, "precision", kPrecisions);
+    }
+    template <typename T>
+    auto kind(T& field) {
+        return word(field, "kind", kAttentionKinds);
+    }
+    /// A text that is one of `known`.
+    template <typename T, typename Known>
+    auto word(T& field, std::string_view what, const Known& known) {
+        return [this, &field, what, &known](JsonAt at) {
+            auto index = static_cast<std::size_t>(std::ranges::find(known, field) - known.begin());
+            const bool good = this->name(index, what, known)(at);
+            if constexpr (Json::kReads) {
+                if (good) field = known[index];
+            }
             return good;
         };
     }

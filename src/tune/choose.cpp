@@ -6,8 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/ops/attention.hpp"
+#include "syncopate/tune/candidates/attention.hpp"
 #include "syncopate/tune/candidates/candidates.hpp"
 #include "syncopate/tune/play/estimate.hpp"
+#include "syncopate/tune/play/mixture.hpp"
 #include "tune/play/operator_play.hpp"
 
 namespace syncopate::tune {
@@ -18,32 +21,33 @@ namespace {
 std::vector<Candidate> list_candidates(const Problem& problem, const Machine& machine) {
     std::vector<Candidate> listed;
     for (Strategy& strategy : candidates(problem, machine)) {
-        Candidate& made = listed.emplace_back();
-        made.name = name_of(strategy);
-        made.strategy = std::move(strategy);
+        Candidate& made = listed.emplace_back(candidate_of(std::move(strategy)));
         made.pruned = strategy_objection(problem, made.strategy);
     }
     return listed;
 }
 
-void estimate_candidate(const Problem& problem, const Machine& machine, Candidate& candidate) {
-    candidate.estimate = estimate(problem, machine, candidate.strategy);
+void estimate_candidate(const Problem& problem, const Machine& machine, Candidate& candidate,
+                        const Routing& routing = {}) {
+    candidate.estimate = problem.is_mixture()
+                             ? estimate_mixture(problem, machine, candidate.strategy, routing)
+                             : estimate(problem, machine, candidate.strategy);
     if (candidate.estimate.us >= kUnknownUs)
         candidate.pruned = fmt::format("{} has no figure, or no link, for what it moves", machine.name);
 }
 
 }  // namespace
 
-std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine) {
+std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine,
+                                       const Routing& routing) {
+    if (const Result<AttentionProblem> attention = attention_problem(problem, machine); attention)
+        return rank_attention(*attention, machine);
     std::vector<Candidate> ranked = list_candidates(problem, machine);
     const bool estimated = problem.nodes == 1 || estimate_objection(problem, machine).empty();
     for (Candidate& candidate : ranked) {
-        if (candidate.pruned.empty() && estimated) estimate_candidate(problem, machine, candidate);
+        if (candidate.pruned.empty() && estimated) estimate_candidate(problem, machine, candidate, routing);
     }
-    std::ranges::stable_sort(ranked, [](const Candidate& a, const Candidate& b) {
-        if (a.pruned.empty() != b.pruned.empty()) return a.pruned.empty();
-        return a.pruned.empty() && a.estimate.us < b.estimate.us;
-    });
+    best_first(ranked);
     return ranked;
 }
 
@@ -88,8 +92,8 @@ double copy_us(const Problem& problem, const Machine& machine, const Strategy& s
 /// logarithm at twice the rows or half of them, a third at four times.
 bool carries_over(const Problem& problem, const Machine& machine, const Stored& stored,
                   const Strategy& strategy, const ChooseOptions& options) {
-    const bool estimated = options.device == fuse::Device::cuda && !problem.products().empty() &&
-                           estimate_objection(problem, machine).empty();
+    const bool estimated =
+        options.device == fuse::Device::cuda && estimate_objection(problem, machine).empty();
     if (stored.rows == 0 || stored.us <= 0 || stored.usual_us <= 0 || !estimated) return true;
     const Problem measured = problem.with_rows(stored.rows);
     const auto us = [&](const Problem& of, const Strategy& taken) { return estimate(of, machine, taken).us; };
@@ -98,9 +102,34 @@ bool carries_over(const Problem& problem, const Machine& machine, const Stored& 
     };
     const double off = stored.us / us(measured, complete(measured, machine, stored.strategy, options));
     const double usual_off = stored.usual_us / usual_us(measured);
-    const double times = static_cast<double>(problem.extent("M")) / static_cast<double>(stored.rows);
+    const double times =
+        static_cast<double>(problem.extent(problem.rows_name())) / static_cast<double>(stored.rows);
     const double holds = 1 / (1 + std::abs(std::log2(times)));
     return us(problem, strategy) * std::pow(off / usual_off, holds) <= usual_us(problem);
+}
+
+bool can_run(const Problem& problem, const Strategy& strategy, const ChooseOptions& options) {
+    return strategy_objection(problem, strategy).empty() && runs_for(options, strategy);
+}
+
+/// What tuning has found, where this caller can carry it out; else `warning` says what there is to say.
+std::optional<Choice> stored(const Problem& problem, const Machine& machine, const Store* store,
+                             const ChooseOptions& options, std::string& warning) {
+    const std::optional<Stored> known = store == nullptr ? std::nullopt : store->find(problem);
+    if (!known) return std::nullopt;
+    const Strategy strategy =
+        exact(problem, machine, complete(problem, machine, known->strategy, options), options);
+    if (can_run(problem, strategy, options) && carries_over(problem, machine, *known, strategy, options))
+        return Choice{.strategy = strategy,
+                      .us = known->rows == 0 ? known->us : 0,
+                      .measured = true,
+                      .note = known->note,
+                      .warning = {}};
+    // What this caller cannot do, another one can: that needs no word.
+    if (const std::string objection = strategy_objection(problem, strategy); !objection.empty())
+        warning = fmt::format("what tuning found for {}, {}, is not taken: {}", problem.key(),
+                              name_of(strategy), objection);
+    return std::nullopt;
 }
 
 /// Why the estimate does not choose: it is not there, or would take longer than calls gain by it.
@@ -111,34 +140,95 @@ std::string choice_objection(const Problem& problem, const Machine& machine) {
     return estimate_objection(problem, machine);
 }
 
+Choice by_estimate(const Machine& machine, Strategy strategy, double us) {
+    return {.strategy = std::move(strategy),
+            .us = us,
+            .note = fmt::format("by the estimate on {}", machine.name),
+            .warning = {}};
+}
+
+/// Of what nobody has measured the pair for: it has to be faster beyond the error of estimates.
+Choice or_pair(const Machine& machine, const Candidate& best, const Candidate& pair) {
+    const Candidate& taken = pair.estimate.us * kEqual < best.estimate.us ? pair : best;
+    return by_estimate(machine, taken.strategy, taken.estimate.us);
+}
+
+/// The pair is not taken unasked: the host reads its counts, so that no CUDA graph holds a call, and machine files have no
+/// figure for what that takes.
+Choice choose_mixture(const Problem& problem, const Machine& machine, const Strategy& usual,
+                      const ChooseOptions& options) {
+    const Strategy pair = complete(problem, machine, {.placement = Placement::unfused}, options);
+    const double us = estimate_mixture(problem, machine, usual).us;
+    Choice made = by_estimate(machine, usual, us);
+    if (strategy_objection(problem, pair).empty()) {
+        const double pair_us = estimate_mixture(problem, machine, pair).us;
+        if (pair_us * kEqual < us)
+            made.note +=
+                fmt::format("; unfused, for which the host reads counts, would take {:.1f} us", pair_us);
+    }
+    return made;
+}
+
+Choice choose_kind(const AttentionProblem& problem, const Machine& machine, const ChooseOptions& options) {
+    const auto ranks = static_cast<std::int32_t>(problem.rows.size());
+    const bool open = problem.kind.empty() || problem.kind == "auto";
+    if (!open) return {.strategy = {.kind = problem.kind, .inner = problem.inner}, .note = "as asked for"};
+    if (problem.nodes > 1) {
+        const ops::KindOverNodes made = ops::kind_over_nodes(ranks, problem.nodes);
+        return {.strategy = {.kind = made.kind, .inner = made.inner},
+                .note = "the default: estimates of attention are of one node"};
+    }
+    const bool passes = ops::comes_in_passes({.shape = problem.shape,
+                                              .rows = problem.rows,
+                                              .kind = "auto",
+                                              .inner = problem.inner,
+                                              .tile = problem.kernel.tile,
+                                              .bounded = problem.bounded});
+    const bool by_pair = options.unfused && options.device == fuse::Device::cuda;
+    const Candidate* best = nullptr;
+    const Candidate* pair = nullptr;
+    const std::vector<Candidate> ranked = rank_attention(problem, machine);
+    for (const Candidate& one : ranked) {
+        if (!one.pruned.empty() || (passes && !ops::circulates(one.strategy.kind))) continue;
+        const Candidate*& place = one.strategy.placement == Placement::unfused ? pair : best;
+        if (place == nullptr) place = &one;
+    }
+    if (best == nullptr)
+        return {.strategy = {.kind = "all_gather"}, .note = "the default: no other is legal"};
+    return or_pair(machine, *best, pair == nullptr || !by_pair ? *best : *pair);
+}
+
 }  // namespace
+
+Choice choose(const AttentionProblem& problem, const Machine& machine, const Store* store,
+              const ChooseOptions& options) {
+    std::string warning;
+    if (problem.spec) {
+        if (std::optional<Choice> found = stored(*problem.spec, machine, store, options, warning))
+            return *found;
+    }
+    Choice made = choose_kind(problem, machine, options);
+    made.warning = warning;
+    return made;
+}
 
 Choice choose(const Problem& problem, const Machine& machine, const Store* store,
               const ChooseOptions& options) {
+    if (const Result<AttentionProblem> attention = attention_problem(problem, machine); attention) {
+        Choice made = choose(*attention, machine, store, options);
+        made.strategy = complete(problem, machine, made.strategy, options);
+        return made;
+    }
     Strategy usual = complete(problem, machine, {}, options);
     if (options.kept && fuse::is_inline(usual.backend))
         usual = complete(problem, machine, {.backend = plan::Backend::copy_engine}, options);
     std::string warning;
-    const auto runnable = [&](const Strategy& strategy) {
-        return strategy_objection(problem, strategy).empty() && runs_for(options, strategy);
-    };
-    if (store != nullptr) {
-        if (const std::optional<Stored> stored = store->find(problem)) {
-            const Strategy strategy =
-                exact(problem, machine, complete(problem, machine, stored->strategy, options), options);
-            if (runnable(strategy) && carries_over(problem, machine, *stored, strategy, options))
-                return {.strategy = strategy,
-                        .us = stored->rows == 0 ? stored->us : 0,
-                        .measured = true,
-                        .note = stored->note,
-                        .warning = {}};
-            // What this caller cannot do, another one can: that needs no word.
-            if (const std::string objection = strategy_objection(problem, strategy); !objection.empty())
-                warning = fmt::format("what tuning found for {}, {}, is not taken: {}", problem.key(),
-                                      name_of(strategy), objection);
-        }
-    }
-    if (options.device == fuse::Device::host || problem.products().empty())
+    if (std::optional<Choice> found = stored(problem, machine, store, options, warning)) return *found;
+    const auto runnable = [&](const Strategy& strategy) { return can_run(problem, strategy, options); };
+    if (problem.op == "mlp_chain")
+        return {.strategy = usual, .note = "the default: a first call measures its ways", .warning = warning};
+    const bool estimated = !problem.products().empty() || problem.is_mixture();
+    if (options.device == fuse::Device::host || !estimated)
         return {.strategy = usual, .note = "the default", .warning = warning};
     if (const std::string objection = choice_objection(problem, machine); !objection.empty()) {
         // Whatever the network is like, the pair is what callers have without us.
@@ -147,6 +237,11 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
         return {.strategy = takes_pair ? pair : usual,
                 .note = fmt::format("{}: {}", takes_pair ? "the unfused pair" : "the default", objection),
                 .warning = warning};
+    }
+    if (problem.is_mixture()) {
+        Choice made = choose_mixture(problem, machine, usual, options);
+        made.warning = warning;
+        return made;
     }
     const auto us_of = [&](const Candidate& candidate) {
         return candidate.estimate.us + (options.copied ? copy_us(problem, machine, candidate.strategy) : 0);
@@ -200,10 +295,9 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
         best = as_usual_by_gluon;
     if (best == nullptr)
         return {.strategy = usual, .note = "the default: no other is legal", .warning = warning};
-    return {.strategy = exact(problem, machine, best->strategy, options),
-            .us = us_of(*best),
-            .note = fmt::format("by the estimate on {}", machine.name),
-            .warning = warning};
+    Choice made = by_estimate(machine, exact(problem, machine, best->strategy, options), us_of(*best));
+    made.warning = warning;
+    return made;
 }
 
 }  // namespace syncopate::tune

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string_view>
+
+#include "syncopate/ops/attention.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -41,6 +44,10 @@ std::vector<Strategy> one_field_each() {
     add([](Strategy& s) { s.engine_blocks = 16; });
     for (std::size_t i = 1; i < plan::kNumBackends; ++i)
         add([&](Strategy& s) { s.backend = static_cast<plan::Backend>(i); });
+    for (const std::string_view kind : kAttentionKinds) add([&](Strategy& s) { s.kind = kind; });
+    add([](Strategy& s) { s.inner = 2; });
+    add([](Strategy& s) { s = {.kind = "double_ring", .inner = 2}; });
+    add([](Strategy& s) { s.head_parts = 2; });
     add([](Strategy& s) { s.placement = Placement::apart; });
     add([](Strategy& s) {
         s = {.placement = Placement::apart,
@@ -105,6 +112,7 @@ TEST(Strategy, IsRefusedWithThePathOfWhatIsWrong) {
     EXPECT_NE(message(R"({"tiles": [{"block_m": 0}]})").find("tiles[0]"), std::string::npos);
     EXPECT_NE(message(R"({"split": 0})").find("split is 0"), std::string::npos);
     EXPECT_NE(message(R"({"chunking": {"slices": [0]}})").find("chunking.slices[0]"), std::string::npos);
+    EXPECT_NE(message(R"({"kind": "circle"})").find("kind is \"circle\""), std::string::npos);
     EXPECT_NE(message("[]").find("object"), std::string::npos);
     EXPECT_NE(message(R"({"parts": [{"split": 0}]})").find("parts[0].split is 0"), std::string::npos);
     EXPECT_NE(message(R"({"parts": [{"parts": []}]})").find("parts[0].parts are those of one operator"),

@@ -125,7 +125,9 @@ def test_parts_of_heads_are_of_the_backward_where_all_ranks_exchange_them(kind):
 
 def test_a_backward_does_not_rank_the_kinds_of_the_forward(monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(sy._syncopate, "rank_attention", lambda *_: pytest.fail("ranks the forward's kinds"))
+    monkeypatch.setattr(
+        sy._syncopate, "choose_attention", lambda *_: pytest.fail("ranks the forward's kinds")
+    )
     op = sy.ops.AttentionBackward(1, 4, 4, 256, 16, torch.bfloat16, sy.Group(0, 4, None, "host"), causal=True)
     assert op.kind in ("all_gather", "ring", "double_ring", "ulysses") and op.why_kind
 

@@ -153,7 +153,7 @@ def test_a_search_tries_a_mixture_with_the_programs_of_its_gpu(monkeypatch):
     monkeypatch.setattr(moe_case, "MoeCase", lambda spec, group: SimpleNamespace(extents=extents))
     monkeypatch.setattr(search, "search_case", lambda problem, *given: problem)
     group = SimpleNamespace(size=2, device="cuda", multiprocessors=lambda on_host: 78)
-    problem = search.search_mixture(Spec("moe:T=64,E=8,topk=2,H=256,F=512", 2), group)
+    problem = search.search_spec(Spec("moe:T=64,E=8,topk=2,H=256,F=512", 2), group)
     tried = [Strategy.from_json(json) for _, json, _, _ in tune.contenders(problem)]
     assert {one.programs for one in tried if one.fused} == {78}
 

@@ -97,6 +97,14 @@ def test_the_estimate_ranks_what_goes_over_nodes(syncopate):
     assert [one["us"] for one in made] == sorted(one["us"] for one in made)
 
 
+def test_beyond_64_ranks_it_is_said_that_calls_take_the_pair(syncopate):
+    spec = "matmul_all_to_all:M=528,N=64,K=64,ranks=66,nodes=33"
+    outcome = syncopate("tune", spec, "--explain", "--machine", "h200x8")
+    assert outcome.code == 0, outcome.err
+    said = "a call takes unfused: the unfused pair: over nodes the estimate chooses for at most 64 ranks"
+    assert outcome.out.splitlines()[-1] == said
+
+
 def test_no_times_are_made_up_for_nodes(syncopate):
     spec = "matmul_reduce_scatter:M=64,N=32,K=32,ranks=4,nodes=2"
     outcome = syncopate("tune", spec, "--explain", "--machine", "h200x2")

@@ -100,24 +100,80 @@ print(set(ranks.run(2, work)))
 """
 
 
-def test_mixtures_of_experts_are_tuned_by_their_tiles_and_take_the_winner(tune, run, cache):
+def test_mixtures_of_experts_are_tuned_by_their_tiles_and_take_the_winner(tune, run, cache, tmp_path):
     found = tune(MIXTURE, "--ranks", "2", "--budget", "20", "--json")
     assert found.code == 0, found.err
     trials = json.loads(found.out)["trials"]
     assert [trial["name"] for trial in trials][:2] == ["default", "unfused"] and len(trials) == 5
-    assert "there is no unfused pair" in trials[1]["refused"]
-    assert all(trial["us"] > 0 for trial in trials if trial["name"] != "unfused")
+    assert all(trial["us"] > 0 for trial in trials)
+    assert json.loads(found.out)["winner"] == "unfused", "nothing is interpreted there"
     shown = json.loads(tune("--show", MIXTURE, "--json").out)["results"]
     assert len(shown) == 1
     of_fp8 = tune(MIXTURE.replace("fp32", "fp8e4m3,scales=row"), "--ranks", "2", "--budget", "1", "--json")
     assert of_fp8.code == 0, of_fp8.err
     assert all("off by" not in str(trial["refused"]) for trial in json.loads(of_fp8.out)["trials"])
-    (result,) = shown
-    rows = result["strategy"]["tiles"][0]["block_m"]
+    file = tmp_path / "results.json"
+    assert tune("--export", file, MIXTURE).code == 0
+    stored = json.loads(file.read_text())
+    rows, (result,) = 32, stored["results"]
+    result["strategy"] = next(
+        t["strategy"] for t in trials if f'"block_m": {rows}' in json.dumps(t["strategy"])
+    )
+    result["when"] += 1
+    file.write_text(json.dumps(stored))
+    assert tune("--import", file).code == 0
     taken = run(
         sys.executable, "-c", TAKES_WHAT_WAS_FOUND, SYNCOPATE_CACHE_DIR=str(cache), SYNCOPATE_TUNE="read"
     )
     assert taken.out.strip() == str({(rows, 16)}), taken.err
+
+
+ATTENTION = "attention:S=128,B=1,H=2,HKV=2,D=16,causal=0"
+TAKES_A_KIND = """
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+from syncopate import ranks
+from syncopate.group import of_folder
+from syncopate.ops import Attention
+
+
+def work(place):
+    group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
+    made = [Attention(1, 2, 2, s, 16, group=group, **how) for s, how in ((128, {}), (128, {"even": True}), (128, {"window": 9}))]
+    return tuple((op.kind, op.split, op.strategy.backend) for op in made)
+
+
+print(*ranks.run(2, work), sep="\\n")
+"""
+
+
+def test_attention_is_tuned_by_its_kinds_and_takes_the_winner(tune, run, cache, tmp_path):
+    found = tune(ATTENTION, "--ranks", "2", "--budget", "8", "--json")
+    assert found.code == 0, found.err
+    answer = json.loads(found.out)
+    names = [trial["name"] for trial in answer["trials"]]
+    assert names[:2] == ["default", "unfused"]
+    assert all(trial["us"] > 0 for trial in answer["trials"][:2]), answer["trials"]
+    assert "ring" in " ".join(names)
+    assert not any("wrong" in trial["refused"] for trial in answer["trials"])
+    file = tmp_path / "results.json"
+    assert tune("--export", file, ATTENTION).code == 0
+    stored = json.loads(file.read_text())
+    (result,) = stored["results"]
+    assert result["family"] == "attention:B=1,H=2,HKV=2,D=16,causal=0,dtype=bf16"
+    assert (result["rows"], result["ranks"], result["device"]) == (128, 2, "host")
+    result["strategy"] = {"kind": "ring", "split": 2, "backend": "tma_dedicated"}
+    result["when"] += 1
+    file.write_text(json.dumps(stored))
+    assert tune("--import", file).code == 0
+    words = {"SYNCOPATE_CACHE_DIR": str(cache)}
+    taken = run(sys.executable, "-c", TAKES_A_KIND, SYNCOPATE_TUNE="read", **words)
+    won, usual = "('ring', 2, 'tma_dedicated')", "('all_gather', 1, 'auto')"
+    assert taken.out.splitlines() == [f"({won}, {won}, {usual})"] * 2, taken.out + taken.err
+    taken = run(sys.executable, "-c", TAKES_A_KIND, SYNCOPATE_TUNE="off", **words)
+    assert taken.out.splitlines() == [f"({usual}, {usual}, {usual})"] * 2, taken.out + taken.err
+    varied = tune(ATTENTION, "--ranks", "2", "--budget", "2", "--vary", "kind=ring,ulysses", "--json")
+    assert {"kind=ring", "kind=ulysses"} <= {trial["name"] for trial in json.loads(varied.out)["trials"]}
 
 
 def test_what_is_stored_is_exported_imported_and_forgotten(tune, tmp_path):
@@ -183,7 +239,7 @@ def test_what_no_export_wrote_is_not_imported(text, wrong, syncopate, tmp_path):
         (["--show"], 2, "--show: name a problem or an operator"),
         ([SPEC, "--explain", "--vary", "split=1"], 2, "--vary does not belong to --explain"),
         ([SPEC, "--vary", "split=a"], 2, '--vary split=a: split is the string "a"'),
-        (["attention:S=64", "--ranks", "2"], 2, "attention is not tuned"),
+        (["attention:S=64,window=8", "--ranks", "2"], 2, "window is of a call, and a problem has none"),
         (
             [MIXTURE, "--ranks", "2", "--vary", "split=1,2"],
             2,
@@ -204,6 +260,7 @@ def test_what_no_export_wrote_is_not_imported(text, wrong, syncopate, tmp_path):
         ([SPEC, "--explain", "--ranks", "65"], 2, "estimates are of at most 64 ranks"),
         ([f"{SPEC},M=32"], 2, "M is given twice"),
         ([f"{SPEC},M=32", "--explain"], 2, "M is given twice"),
+        (["mlp_chain:M=64,H=64,F=64"], 2, "a chain is not tuned; its first call measures its ways"),
         (["--import", "nowhere.json"], 1, "nowhere.json"),
         (["--import", ""], 2, "--import: it is empty"),
     ],
@@ -237,8 +294,8 @@ enable()
 import syncopate as sy
 from syncopate.measure import search
 dist.init_process_group("gloo")
-searches, once = [], search.search_mixture
-search.search_mixture = lambda *given, **options: searches.append(once(*given, **options))
+searches, once = [], search.search_spec
+search.search_spec = lambda *given, **options: searches.append(once(*given, **options))
 x, w1, w2 = torch.ones(4, 16), torch.ones(2, 16, 32), torch.ones(2, 16, 16)
 ids, weights = torch.tensor([[0, 3]] * 4), torch.ones(4, 2)
 for _ in range(2):
@@ -262,6 +319,27 @@ def test_a_mixture_is_searched_once_where_nothing_is_stored_for_it(run, tmp_path
         outcome = run(*torchrun, file, SYNCOPATE_TUNE=mode, **environment)
         assert outcome.code == 0, outcome.out + outcome.err
         assert f"searched {searches} rows " in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("all_gather_matmul:M=8192,N=3584,K=8192,ranks=8", None),
+        ("attention:S=16384,ranks=4", "all_gather"),
+        ("mlp_chain:M=256,H=12288,F=6144", None),
+        ("moe:T=512,E=8,topk=2,H=512,F=512,ranks=2", None),
+    ],
+)
+def test_what_is_explained_is_what_a_call_takes(syncopate, spec, name):
+    outcome = syncopate("tune", spec, "--explain", "--json")
+    assert outcome.code == 0, outcome.err
+    answer = json.loads(outcome.out)
+    (taken,) = [one for one in answer["strategies"] if one["name"] == answer["taken"]["name"]]
+    assert taken["pruned"] is None and taken["us"] > 0
+    assert name in (None, taken["name"])
+    assert "unfused" in [one["name"] for one in answer["strategies"]]
+    told = syncopate("tune", spec, "--explain").out.splitlines()[-1]
+    assert told == f"a call takes {taken['name']}: {answer['taken']['why']}"
 
 
 def test_strategies_of_a_mixture_are_ranked_under_a_routing_that_was_measured(syncopate, tmp_path):

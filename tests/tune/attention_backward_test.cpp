@@ -22,12 +22,12 @@ ops::AttentionBackwardTask task_of(std::int64_t heads, std::int64_t kv_heads, st
     return task;
 }
 
-std::vector<AttentionCandidate> ranked(const ops::AttentionBackwardTask& task) {
+std::vector<Candidate> ranked(const ops::AttentionBackwardTask& task) {
     return rank_attention_backward(task, *find_machine("h200x4"));
 }
 
-const AttentionCandidate& of_kind(const std::vector<AttentionCandidate>& all, const std::string& kind) {
-    return *std::ranges::find(all, kind, &AttentionCandidate::kind);
+const Candidate& of_kind(const std::vector<Candidate>& all, const std::string& kind) {
+    return *std::ranges::find(all, kind, [](const Candidate& one) { return one.strategy.kind; });
 }
 
 // Gradients of K and V that are summed go as fp32, and from all ranks.
@@ -35,7 +35,7 @@ TEST(AttentionBackwardKinds, ExchangeHeadsWhereEachHasItsOwnKeys) {
     for (const std::int32_t ranks : {2, 4}) {
         for (const std::int64_t rows : {2048, 4096, 8192}) {
             const auto all = ranked(task_of(32, 32, rows, ranks));
-            EXPECT_EQ(all.front().kind, "ulysses") << ranks << " ranks, " << rows;
+            EXPECT_EQ(all.front().strategy.kind, "ulysses") << ranks << " ranks, " << rows;
             EXPECT_LT(all.front().estimate.exposed, of_kind(all, "all_gather").estimate.exposed);
         }
     }
@@ -50,7 +50,7 @@ TEST(AttentionBackwardKinds, GatherRatherThanPassOnUnderACausalMask) {
 }
 
 TEST(AttentionBackwardKinds, GatherFewHeadsOfKAndV) {
-    EXPECT_NE(ranked(task_of(32, 4, 8192, 4)).front().kind, "ulysses");
+    EXPECT_NE(ranked(task_of(32, 4, 8192, 4)).front().strategy.kind, "ulysses");
     const auto one = ranked(task_of(32, 2, 8192, 4));
     EXPECT_NE(of_kind(one, "ulysses").pruned.find("2 heads of K and V are not shared out over 4 ranks"),
               std::string::npos)
@@ -60,13 +60,13 @@ TEST(AttentionBackwardKinds, GatherFewHeadsOfKAndV) {
 TEST(AttentionBackwardKinds, GoAroundWhereTheOrderOfSumsIsFixedOrKAndVAreKept) {
     ops::AttentionBackwardTask task = task_of(32, 32, 4096, 4);
     task.deterministic = true;
-    EXPECT_NE(ranked(task).front().kind, "ulysses");
+    EXPECT_NE(ranked(task).front().strategy.kind, "ulysses");
     task.deterministic = false;
     task.kept = true;
-    EXPECT_NE(ranked(task).front().kind, "ulysses");
+    EXPECT_NE(ranked(task).front().strategy.kind, "ulysses");
     task.kept = false;
     task.forward.bounded = 0;
-    EXPECT_NE(ranked(task).front().kind, "ulysses");
+    EXPECT_NE(ranked(task).front().strategy.kind, "ulysses");
     EXPECT_EQ(ranked(task).front().pruned, "");
 }
 

@@ -164,6 +164,44 @@ TEST(Choose, OverNodesWithoutANetworkTakesThePairAndOnHostADefaultThatRunsThere)
     }
 }
 
+TEST(Choose, OfManyRanksOverNodesTakesThePairAndSaysWhy) {
+    const Problem problem = problem_of("all_gather_matmul:M=8192,N=3584,K=8192,nodes=9", 72);
+    const Choice choice = choose(problem, *find_machine("h200x8"));
+    EXPECT_EQ(choice.strategy.placement, Placement::unfused);
+    EXPECT_EQ(choice.note, "the unfused pair: over nodes the estimate chooses for at most 64 ranks");
+}
+
+TEST(Estimate, OfThePairOverNodesHasTheKernelsOfABlockOnceAsOnOneNode) {
+    const Machine machine = *find_machine("h200x8");
+    const auto fixed = [&](const std::string& spec) {
+        return estimate(problem_of(spec), machine, {.placement = Placement::unfused, .tiles = {TileConfig{}}})
+            .fixed;
+    };
+    EXPECT_EQ(fixed("feed_forward:M=1024,K=4096,F=1792,N=4096,nodes=2"),
+              fixed("feed_forward:M=1024,K=4096,F=1792,N=4096"));
+}
+
+TEST(Estimate, OfAChainHidesTheSecondLaunchAndIsShorterThanItsTwo) {
+    const Machine machine = *find_machine("h200x1");
+    const Problem chain = problem_of("mlp_chain:M=256,H=12288,F=6144", 1);
+    const std::vector<Candidate> ranked = rank_candidates(chain, machine);
+    ASSERT_GE(ranked.size(), 2U);
+    std::set<std::string> names;
+    for (const Candidate& one : ranked) {
+        EXPECT_EQ(one.pruned, "") << one.name;
+        EXPECT_GT(one.estimate.us, 0) << one.name;
+        EXPECT_NEAR(one.estimate.us, one.estimate.compute + one.estimate.exposed + one.estimate.fixed,
+                    1e-6 * one.estimate.us);
+        names.insert(one.name);
+    }
+    EXPECT_TRUE(names.contains("unfused"));
+    const Strategy fused = complete(chain, machine, {.kernel = ProductKernel::plain});
+    const double whole = estimate(chain, machine, fused).us;
+    const double twice = estimate(problem_of("mlp_chain:M=512,H=12288,F=6144", 1), machine, fused).us;
+    EXPECT_GT(twice, 1.2 * whole);
+    EXPECT_EQ(choose(chain, machine).note, "the default: a first call measures its ways");
+}
+
 TEST(Candidates, OverNodesThatAreNotPrunedMakePlansThatCanBeSplit) {
     const Machine machine = machine_of(4);
     for (const Problem& problem : problems_on(4, 2)) {

@@ -78,12 +78,33 @@ TEST(Contenders, OfAMixtureVaryItsTileAndProgramsAndNothingElse) {
         EXPECT_EQ(strategy_from_json(varied("tiles.block_n=256").value().back().strategy)->tiles[0].block_n,
                   256);
         for (const char* text :
-             {"split=1,2", "pull=1", "unfused=1", "tiles.split_k=2", "tiles.block_m=24", "chunking.rows=2"}) {
+             {"split=1,2", "pull=1", "kind=ring", "tiles.split_k=2", "tiles.block_m=24", "chunking.rows=2"}) {
             const auto refused = varied(text);
             ASSERT_FALSE(refused) << text;
             EXPECT_EQ(refused.error().error_class, ErrorClass::usage);
         }
     }
+}
+
+TEST(Contenders, OfAttentionAreItsKindsWithWhatTheEstimateDoesNotTellApart) {
+    const auto made = [](const char* spec, fuse::Device device, std::vector<std::string> vary = {}) {
+        const auto all =
+            contenders(*parse_problem(spec, 4, 132), *find_machine("h200x4"), {.device = device}, vary);
+        std::set<std::string> names;
+        for (const Contender& one : *all) names.insert(one.name);
+        return names;
+    };
+    for (const fuse::Device device : {fuse::Device::cuda, fuse::Device::host}) {
+        const auto names = made("attention:S=16384,H=16,HKV=16", device);
+        for (const char* name :
+             {"default", "unfused", "ring", "all_gather", "ring/head_parts=2", "ulysses/split=2"})
+            EXPECT_TRUE(names.contains(name)) << name;
+        EXPECT_GT(names.size(), 20U);
+        for (const std::string& name : made("attention:S=16384,H=16,HKV=16,kind=ring", device))
+            EXPECT_TRUE(name == "default" || name == "unfused" || name.starts_with("ring")) << name;
+    }
+    const auto varied = made("attention:S=16384", fuse::Device::cuda, {"kind=ring,double_ring"});
+    EXPECT_EQ(varied, (std::set<std::string>{"default", "unfused", "kind=ring", "kind=double_ring"}));
 }
 
 TEST(Contenders, OfAMixtureTryTheGluonKernelWhereItTakesTheProblem) {

@@ -214,7 +214,7 @@ TEST(Mixture, StrategiesAreRankedUnderARouting) {
     const Machine machine = *find_machine("h200x2");
     std::map<std::string, std::vector<Candidate>> by;
     for (const char* word : {"random", "balanced", "skewed"})
-        by[word] = rank_mixture(problem, machine, *parse_routing(problem, word));
+        by[word] = rank_candidates(problem, machine, *parse_routing(problem, word));
     const std::vector<Candidate> usual = rank_candidates(problem, machine);
     ASSERT_EQ(by["random"].size(), usual.size());
     for (std::size_t i = 0; i < usual.size(); ++i)

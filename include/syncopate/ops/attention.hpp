@@ -6,6 +6,7 @@
 //                                    (plan/templates/attention_passes.hpp)
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,6 +20,10 @@
 
 namespace syncopate::ops {
 
+/// How K and V go to the ranks that see them; the first ones leave rows of Q where they are.
+inline constexpr std::array<std::string_view, 5> kAttentionKinds{"all_gather", "ring", "double_ring",
+                                                                 "ulysses", "ulysses_ring"};
+
 struct AttentionTask {
     plan::AttentionShape shape;    ///< heads as wide as the kernel's
     plan::Sequence sequence;       ///< its length is the shape's
@@ -30,7 +35,12 @@ struct AttentionTask {
     TileConfig tile;               ///< block_m rows of Q, block_n rows of K and V
     std::int32_t nodes = 1;        ///< on which the ranks are, alike, one node's after another's
     std::optional<std::int64_t> bounded;  ///< rows of K and V in the heap at once; 0: as two ranks hold
+    bool gathered = false;  ///< another library brings all of K and V before: the plan moves nothing
 };
+
+/// What a problem "attention:S=…,H=…,…" and a strategy come to: of the kind "auto" the strategy's; where nobody has
+/// chosen, all_gather. Fails (ErrorClass::usage) for heads that are too large.
+[[nodiscard]] Result<AttentionTask> attention_task(const Problem& problem, const Strategy& strategy);
 
 struct AttentionOutline {
     plan::Plan plan;
@@ -49,6 +59,9 @@ struct KindOverNodes {
     std::int32_t inner = 0;
 };
 [[nodiscard]] KindOverNodes kind_over_nodes(std::int32_t ranks, std::int32_t nodes);
+
+/// Whether rows of Q stay where they are.
+[[nodiscard]] bool circulates(std::string_view kind);
 
 /// Why attention of that kind cannot be done; "" where it can.
 [[nodiscard]] std::string attention_objection(std::string_view kind, std::int32_t ranks, std::int64_t heads,

@@ -6,6 +6,7 @@
 //     backend       copy_engine, tma_dedicated, …           of all transfers that the plan leaves open
 //     kernel        plain | gluon                           what makes the products
 //     tiles         which tiles cover each product, and how one is made
+//     kind          of attention: the plan's                inner, head_parts: its options
 //
 // A field that is not set is open: complete() (choose.hpp) fills it.
 #pragma once
@@ -82,6 +83,9 @@ struct Strategy {
     plan::Backend backend = plan::Backend::automatic;
     std::optional<std::int32_t> engine_blocks;  ///< multiprocessors of the chunk engine
     std::vector<Strategy> parts;  ///< of the operators of a block that are apart; then nothing else counts
+    std::string kind;        ///< of attention: how K and V, or heads, go around (attention.hpp); "": open
+    std::int32_t inner = 0;  ///< likewise: ranks of an inner ring, or that exchange heads; 0: open
+    std::int32_t head_parts = 0;  ///< likewise: of the heads, which are sent one after another; 0: open
 
     bool operator==(const Strategy&) const = default;
 };

@@ -10,6 +10,7 @@
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/ops.hpp"
+#include "syncopate/tune/play/attention.hpp"
 
 namespace syncopate::tune {
 
@@ -59,6 +60,11 @@ struct Choice {
 /// Never fails: a problem of which nothing is known gets the default strategy, completed.
 [[nodiscard]] Choice choose(const Problem& problem, const Machine& machine, const Store* store = nullptr,
                             const ChooseOptions& options = {});
+
+/// Of attention, also where no SPEC says all of it. By the estimate its strategy has a kind and its `inner`, or is
+/// unfused; the rest is open.
+[[nodiscard]] Choice choose(const AttentionProblem& problem, const Machine& machine,
+                            const Store* store = nullptr, const ChooseOptions& options = {});
 
 /// `given` with everything that it leaves open: tiles, programs, backend, engine blocks, split.
 [[nodiscard]] Strategy complete(const Problem& problem, const Machine& machine, const Strategy& given,

@@ -49,7 +49,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
         from .run_chain import run_chain
 
         return run_chain(spec, options)
-    if kind.name == "moe":
+    if spec.is_mixture:
         from .run_moe import run_moe
 
         return run_moe(spec, options)

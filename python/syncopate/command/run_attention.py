@@ -29,12 +29,17 @@ def options_of(spec: Spec) -> dict[str, Any]:
     return made | spec.words | {"causal": bool(spec.extents["causal"])}
 
 
+def bytes_of_a_rank(spec: Spec) -> int:
+    """About: the whole of q, k, v and o, and what is checked, some of it as fp32, too."""
+    e = spec.extents
+    return 6 * e["b"] * e["s"] * e["d"] * (e["h"] + e["hkv"]) * spec.dtype.itemsize
+
+
 def run_attention(spec: Spec, options: argparse.Namespace) -> list[Result]:
     """q, k and v are random; every rank makes the whole and takes its rows."""
     shape = {name: spec.extents[name] for name in ("b", "h", "hkv", "s", "d")}
     ranks = rank_count(options)
-    elements = shape["b"] * shape["s"] * shape["d"] * (shape["h"] + shape["hkv"])
-    require_memory(options, ranks, 6 * elements * spec.dtype.itemsize)
+    require_memory(options, ranks, bytes_of_a_rank(spec))
     given = options_of(spec)
 
     def work(place: Place) -> Result:

@@ -52,9 +52,14 @@ class Spec:
         self.text, self.nodes = text, read["nodes"]
         self.kind = kinds()[read["operator"]]
         self.extents = {name.lower(): value for name, value in read["extents"].items()}
-        self.words, self.call = read["words"], read["call"]
+        self.words, self.call, self._mixture = read["words"], read["call"], read["mixture"]
         self.dtype, self.out, self.scales = DTYPES[read["dtype"]], DTYPES[read["out"]], read["scales"]
         self.strategy: Strategy | None = read["strategy"]
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether rows go to experts (C++: ops/operators.hpp)."""
+        return self._mixture
 
     @property
     def of_fp8(self) -> dict[str, Any]:

@@ -29,27 +29,31 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         options.vary
     )  # raises, before any rank starts, for what is no value of a strategy
     ranks = rank_count(options)
-    tuned = [name for name in CASES if name != "mlp_chain"] + ["moe"]
+    tuned = [name for name in CASES if name != "mlp_chain"] + ["attention", "moe"]
     if options.spec.partition(":")[0] not in kinds():
         require_operator(options.spec, tuned, "tune tunes")
     spec = Spec(options.spec, ranks)
     if spec.kind.name == "mlp_chain":
         raise UsageError(f"{options.spec}: a chain is not tuned; its first call measures its ways")
-    if spec.kind.name not in CASES and spec.kind.name != "moe":
-        instead = "; --explain ranks its kinds" if spec.kind.name == "attention" else ""
-        raise UsageError(
-            f"{options.spec}: {spec.kind.name} is not tuned{instead}; tune tunes {', '.join(tuned)}"
-        )
+    if spec.kind.name not in tuned:
+        raise UsageError(f"{options.spec}: {spec.kind.name} is not tuned; tune tunes {', '.join(tuned)}")
     if spec.strategy is not None:
         raise UsageError(
             f"{options.spec}: it asks for a strategy, which tuning is to find; --vary KEY=V1,V2 says what to try"
         )
     extents = spec.extents
-    if spec.kind.name == "moe":
+    in_full = spec.kind.name in CASES  # of a table's shapes
+    if not in_full:
+        _syncopate.ops.problem_key(spec.text, ranks, 0)  # raises for what says something of a call
+    if spec.is_mixture:
         from .run_moe import bytes_of_a_rank
 
         require_tunable(spec, options)
         require_memory(options, ranks, bytes_of_a_rank(spec, options.device, ranks))
+    elif not in_full:
+        from .run_attention import bytes_of_a_rank as bytes_of_attention
+
+        require_memory(options, ranks, bytes_of_attention(spec))
     else:
         require_memory(options, ranks, 2 * spec.bytes_of_a_rank())
     if options.device == "host":
@@ -58,7 +62,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
     def work(place: Place) -> dict[str, Any]:
         from ..bench.session import start
-        from ..measure.search import search, search_mixture
+        from ..measure.search import search, search_spec
 
         start(place.rank, place.size, f"file://{place.folder}/process-group")
         group = members_of(None, options.device)
@@ -71,8 +75,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         shown = place.rank == 0 and not options.json
         how = {name: getattr(options, name) for name in ("budget", "again", "vary", "machine")}
         how["say"] = say if shown else None
-        if spec.kind.name == "moe":
-            found = search_mixture(spec, group, **how)
+        if not in_full:
+            found = search_spec(spec, group, **how)
         else:
             problem = problem_of(spec.kind.name, dtype=spec.dtype, group=group, **extents, **spec.of_fp8)
             found = search(problem, group, **how)

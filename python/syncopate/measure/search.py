@@ -157,16 +157,16 @@ def search(
     return search_case(problem, problem.device, case, group, budget, again, vary, machine, say)
 
 
-def search_mixture(spec: Any, group: Any, *, budget: float = 60.0, again: bool = False, vary: Sequence[str] = (),
-                   machine: str = "", say: Callable[[str], None] | None = None) -> dict[str, Any]:  # fmt: skip
-    """The same of a mixture of experts (a command's Spec), with random routings."""
-    from ..bench.moe_case import MoeCase
-    from ..ops.mixture_spec import spec_of
-
-    case = MoeCase(spec, group)
-    parallel, bound = spec.words.get("parallel", "expert"), spec.extents["bound"] or None
-    problem = spec_of(*case.extents, spec.dtype, group.size, bound, "whole", parallel, spec.scales, spec.out)
-    problem += f",sms={group.multiprocessors(PROGRAMS_ON_HOST)}"  # as operators have them
+def search_spec(spec: Any, group: Any, *, budget: float = 60.0, again: bool = False, vary: Sequence[str] = (),
+                machine: str = "", say: Callable[[str], None] | None = None) -> dict[str, Any]:  # fmt: skip
+    """The same of a command's Spec: attention, or a mixture of experts, with random routings."""
+    if spec.is_mixture:
+        from ..bench.moe_case import MoeCase as Case
+    else:
+        from ..bench.attention_case import AttentionCase as Case  # type: ignore[assignment]
+    # As operators have it.
+    problem = _syncopate.ops.problem_key(spec.text, group.size, group.multiprocessors(PROGRAMS_ON_HOST))
+    case = Case(spec, group)
     return search_case(problem, group.device, case, group, budget, again, vary, machine, say)
 
 
@@ -217,19 +217,20 @@ def tune_once(problem: Any, group: Any) -> None:
         search(problem, group, budget=_budget())
 
 
-def tune_mixture_once(spec: str, group: Any) -> None:
-    """The same of a mixture of experts. One with a bound is not searched: random routings may go over it. Nor is one of which a
-    rank has no room for all experts' weights, which the search makes. Where it fails on any rank, all go on without."""
+def tune_spec_once(spec: str, group: Any) -> None:
+    """The same of attention and of a mixture of experts. One with a bound is not searched: random routings may go over it. Nor is
+    one of which a rank has no room for all experts' weights, which the search makes. Where it fails on any rank, all go on without."""
     from ..command.spec import Spec
 
-    mixture = Spec(spec, group.size)
-    if not _is_whole(group) or mixture.extents["bound"] or _syncopate.tune.estimate_objection(spec):
+    asked = Spec(spec, group.size)
+    if not _is_whole(group) or asked.extents.get("bound") or _syncopate.tune.estimate_objection(spec):
         return
     if _is_stored(spec, group.device, group):
         return
     try:
-        group.together("has room", lambda: _require_room(mixture, group))
-        group.together("searched", lambda: search_mixture(mixture, group, budget=_budget()))
+        if asked.is_mixture:
+            group.together("has room", lambda: _require_room(asked, group))
+        group.together("searched", lambda: search_spec(asked, group, budget=_budget()))
     except FailedTogether as error:
         warnings.warn(f"syncopate: {spec} is not searched: {error}", stacklevel=2)
 

@@ -17,10 +17,11 @@ from ..face.rows import documents_of, require_sharding
 from ..group import Group
 from ..plans import Rows
 from ..strategy import Strategy
-from . import attention_rules
+from . import attention_choice, attention_rules
+from .attention_gather import AllGather
 from .attention_kernel import AttentionKernel, AttentionProblem
 from .attention_passes import AttentionPasses
-from .attention_rules import CIRCULATIONS, KINDS, AttentionTiling, attention_tiling, padded_head
+from .attention_rules import KINDS, AttentionTiling, attention_tiling, padded_head
 from .attention_whole import AttentionAtOnce
 from .differentiable import refuse_gradients
 from .operator import members_of
@@ -47,7 +48,9 @@ class Attention:
     other numbers of rows: `shard` and `rows` say it. With `even` they never do the latter. `split`:
     chunks into which each run of rows is cut to be sent. `parts`: of the heads, sent one after another, so that the first tiles
     wait for the first part only; 0: as many as are worth their transfers, but one with a window or documents, and under a
-    causal mask by the plain kernel or over nodes. `strategy`: its fields marked *. `tiling`: of the plain kernel (attention_tiling), or a GluonAttentionTiling (kernels.gluon_attention_call.tiling_of): then the kernel for Hopper
+    causal mask by the plain kernel or over nodes. `strategy`: its fields marked *, and kind, inner, split and head_parts, which
+    are then those of the call; unfused: torch's all-gather of K and V, then the kernel. Without one what tuning has found is taken,
+    or the kind that is estimated to be the quickest. `tiling`: of the plain kernel (attention_tiling), or a GluonAttentionTiling (kernels.gluon_attention_call.tiling_of): then the kernel for Hopper
     runs; default: that one wherever it can, and `why_plain` says why not ("" where it does).
 
     `bounded`: how many rows of K and V, of the whole sequence, a rank has in the heap at once; True: as many as two ranks
@@ -99,46 +102,44 @@ class Attention:
         self.window = min(window, s)  # kernels add it to row numbers
         self.b, self.h, self.hkv, self.s, self.d = b, h, hkv, s, d
         self.scale = d**-0.5 if scale is None else scale
-        self.kind = kind
-        self._require(inner)
+        self.kind = self.asked_kind = kind
+        self.require(inner)
         self.padded_d = padded_head(d, self.group.device)
         self.documents = documents_of(cu_seqlens, s)
-        self.strategy = strategy or Strategy()
         shape = (b, h, hkv, s, self.padded_d)
         problem = AttentionProblem(*shape, self.dtype, causal, self.window, self.documents, self.scale)
-        self.kernel = AttentionKernel(problem, self.group, tiling, self.strategy)
+        self.kernel = AttentionKernel(problem, self.group, tiling, strategy or Strategy())
         self.device = self.kernel.device
         self.sharding = require_sharding(sharding)
         ranks, block = self.group.size, self.tiling.block_m
         together = inner if kind == "ulysses_ring" else 1  # so many ranks exchange heads, and share tiles
-        self.all_rows = rows or _syncopate.ops.attention_rows(
-            s, self.documents, ranks, sharding, block, together, even
-        )
+        shared_out = (s, self.documents, ranks, sharding, block, together)
+        self.all_rows = rows or _syncopate.ops.attention_rows(*shared_out, even)
         nodes, places = self.group.nodes, ranks // self.group.nodes
-        if nodes > 1 and kind == "auto":
-            kind, inner = _syncopate.ops.attention_over_nodes(ranks, nodes)
-            self.kind = kind
-        elif nodes > 1 and kind == "double_ring":
+        if nodes > 1 and kind == "double_ring":
             inner = inner or places
         if bounded is not True and bounded < 0:
             raise ValueError(f"bounded: expected a number of rows, or True, got {bounded}")
         most = None if not bounded else 0 if bounded is True else int(bounded)
         if parts and kind == "auto":
             raise ValueError("parts: of a kind that you name; `auto` takes as many as are of use")
+        self.split, self.parts, self.inner, self.bounded = split, parts, inner, bounded
+        #: Whether all else follows from its SPEC, by which tuning knows it.
+        self.is_usual = self.all_rows == _syncopate.ops.attention_rows(*shared_out, False) and not (
+            tiling or self.documents or self.window or bounded or inner or parts or split != 1
+            or self.scale != d**-0.5
+        )  # fmt: skip
+        attention_choice.take(self, attention_choice.chosen(self, strategy, most))
         if nodes > 1 and self.device.type == "cuda" and not self.is_gluon:
             # Its tiles, one a program, may hold all multiprocessors while they wait for what NCCL brings on one.
             raise ValueError(
                 "attention over nodes on GPUs takes the kernel for Hopper, whose programs leave room for NCCL"
             )
-        if kind == "auto":
-            in_passes = _syncopate.ops.comes_in_passes(self.all_rows, s, block, kind, inner, most)
-            self.kind, inner = self._choose(inner, CIRCULATIONS if in_passes else KINDS)
-        self.split, self.parts, self.inner, self.bounded = split, parts, inner, bounded
         self._timing = timing(deadline, host_delay, seed)
         self._way = self._set_up(most)
         self._recorded: Attention | None = None  # the same by the plain kernel, which keeps times
 
-    def _require(self, inner: int) -> None:
+    def require(self, inner: int) -> None:
         h, hkv = self.h, self.hkv
         if self.dtype not in (torch.bfloat16, torch.float16):
             raise ValueError(f"expected dtype bf16 or fp16, got {self.dtype}")
@@ -162,6 +163,7 @@ class Attention:
         made = _syncopate.ops.attention(
             problem.shape, DTYPE_NAMES[self.dtype], self.all_rows, self.documents, self.causal, self.window, self.kind,
             self.inner, self.split, (tile.block_m, tile.block_n), most, self.group.nodes, self.parts,
+            self.strategy.unfused,
         )  # fmt: skip
         kernel.relays = made.relays
         if made.passes is not None:
@@ -171,7 +173,12 @@ class Attention:
         kernel.together = made.together
         if made.placed:  # Q and O, which do not move, are read and stored where the user has them
             kernel.place(self.rows)
-        return AttentionAtOnce(made, kernel, self.all_rows, self.strategy, what=self._what, **self._timing)
+        gather = (
+            AllGather(self.group.process_group, self.all_rows, self.device) if self.strategy.unfused else None
+        )
+        return AttentionAtOnce(
+            made, kernel, self.all_rows, self.strategy, gather, what=self._what, **self._timing
+        )
 
     @property
     def _what(self) -> str:
@@ -182,21 +189,10 @@ class Attention:
             given["scale"] = self.scale
         return f"{self.name} {[self.b, self.h, self.hkv, self.s, self.d]} {self.dtype} {given}"
 
-    def _choose(self, inner: int, kinds: Sequence[str]) -> tuple[str, int]:
-        """Of these kinds the one that the estimate takes for the quickest, and its `inner` (tune/play/attention.hpp)."""
-        ranked = _syncopate.rank_attention(
-            self.kernel.problem.shape,
-            DTYPE_NAMES[self.dtype],
-            self.all_rows,
-            self.documents,
-            self.causal,
-            self.window,
-            "gluon" if self.is_gluon else "triton",
-            (self.tiling.block_m, self.tiling.block_n),
-            inner,
-            torch.cuda.get_device_name(self.group.ordinal) if self.group.device == "cuda" else "",
-        )
-        return next((kind, chosen) for kind, chosen, _, why in ranked if kind in kinds and not why)
+    @property
+    def spec(self) -> str:
+        """SPEC, and the key by which tuning knows it."""
+        return attention_choice.spec_of(self)
 
     @property
     def tiling(self) -> AttentionTiling | GluonAttentionTiling:
@@ -245,7 +241,8 @@ class Attention:
     @property
     def _executable(self) -> Executable | None:
         """By which C++ makes a whole call alone; None before the first call, and where it takes several."""
-        return self._way.executable if isinstance(self._way, AttentionAtOnce) else None
+        alone = isinstance(self._way, AttentionAtOnce) and not self.strategy.unfused
+        return self._way.executable if alone else None
 
     def drops(self) -> bool:
         """After a ValueError of a call that C++ made alone: whether the ranks' calls differ, so that its next call prepares it

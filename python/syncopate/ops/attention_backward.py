@@ -17,6 +17,7 @@ from ..face.fused import FusedKernel
 from ..face.rows import whole_of
 from ..kernels import attention_backward as kernels
 from ..plans import Rows
+from ..strategy import Strategy
 from .attention import Attention
 from .attention_backward_launches import BackwardLaunches
 from .attention_backward_tables import count_rows
@@ -27,7 +28,6 @@ from .operator import members_of
 
 if TYPE_CHECKING:
     from ..group import Group
-    from ..strategy import Strategy
 
 #: grad, grad_lse, q, k, v, o, lse.
 Operands = tuple[
@@ -82,7 +82,8 @@ class AttentionBackward(BackwardLaunches):
         if asked == "auto" and members.nodes == 1 and not options.get("parts"):  # these Attention refuses
             # One that need not be ranked: what is read of the forward is alike for all that "auto" takes.
             named = options | {"kind": "all_gather"}
-        forward = Attention(b, h, hkv, s, d, dtype, members, strategy=strategy, bounded=bounded, **named)
+        how = strategy or Strategy()  # nothing of the forward is looked up
+        forward = Attention(b, h, hkv, s, d, dtype, members, strategy=how, bounded=bounded, **named)
         problem, self.group, self.device = forward.kernel.problem, forward.group, forward.device
         self.problem, self.d = problem, d
         self._programs = forward.kernel.programs

@@ -59,7 +59,7 @@ class AttentionKernel:
         tiling: AttentionTiling | GluonAttentionTiling | None,
         strategy: Strategy,
     ) -> None:
-        self.problem, self.group, self._strategy = problem, group, strategy
+        self.problem, self.group, self.strategy = problem, group, strategy
         cuda = group.device == "cuda"
         self.device = torch.device("cuda", group.ordinal) if cuda else torch.device("cpu")
         self.why_plain = "" if tiling is None else "it was told to"
@@ -109,8 +109,8 @@ class AttentionKernel:
     def programs(self) -> int:
         """Of the persistent kernel: it leaves the chunk engine, relays, and what carries chunks from node to node multiprocessors of
         their own, as it stays where it is until K and V have come."""
-        by_engine = (self._strategy.backend or "").endswith("_dedicated")
-        engine = (self._strategy.engine_blocks or ENGINE_BLOCKS) if by_engine else 0
+        by_engine = (self.strategy.backend or "").endswith("_dedicated")
+        engine = (self.strategy.engine_blocks or ENGINE_BLOCKS) if by_engine else 0
         channel = _syncopate.tune.CHANNEL_BLOCKS if self.group.nodes > 1 else 0
         return max(self.group.multiprocessors() - engine - channel - self.relays, 1)
 

@@ -13,7 +13,6 @@ from .. import _syncopate
 from ..call.arguments import require_whole
 
 KINDS = ("all_gather", "ring", "double_ring", "ulysses", "ulysses_ring")
-CIRCULATIONS = KINDS[:3]  # rows of Q stay where they are
 HEAD_DIMS = (64, 128, 256)  # those that the kernels have tiles for
 _MOST_ROWS = 1 << 40
 SMALL = 16  # rows of a tile on the host, and its head dims go down to this

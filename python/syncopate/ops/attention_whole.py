@@ -15,6 +15,7 @@ from ..call.stage_call import Stage
 from ..face.fused import FusedKernel
 from ..plans import Rows
 from ..trace.record import Trace, recorder_of, without_signals
+from .attention_gather import AllGather
 from .attention_kernel import AttentionKernel
 from .attention_places import fits_descriptor, for_descriptor
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 class AttentionAtOnce:
     """`rows`: by rank. The plan of `outline` has Q and O; or not, where `kernel` is told where these are
-    (AttentionKernel.place)."""
+    (AttentionKernel.place). `gather`: what brings all of K and V before the kernel, whose plan then moves nothing."""
 
     def __init__(
         self,
@@ -32,9 +33,10 @@ class AttentionAtOnce:
         kernel: AttentionKernel,
         rows: Sequence[Rows],
         strategy: Strategy,
+        gather: AllGather | None = None,
         **timing: Any,
     ) -> None:
-        self.kernel, self.plan = kernel, outline.plan
+        self.kernel, self.plan, self._gather = kernel, outline.plan, gather
         self._rows = rows[kernel.group.rank]
         self._most_rows = max(sum(end - begin for begin, end in own) for own in rows)
         self.fused = FusedKernel(
@@ -71,6 +73,7 @@ class AttentionAtOnce:
         """q, o [B, H, rows, D], k, v [B, HKV, rows, D] and lse [B, H, rows] of this rank's rows."""
         operands = self._fitting(q, k, v, o, lse)
         prepared = self.prepare()
+        self._bring(k, v)
         try:
             if not self.executable.run(operands):
                 raise RuntimeError("attention: its kernel does not take these tensors")  # which were checked
@@ -80,6 +83,10 @@ class AttentionAtOnce:
             raise
         if operands[3] is not o:
             o.copy_(operands[3])
+
+    def _bring(self, k: torch.Tensor, v: torch.Tensor) -> None:
+        if self._gather is not None:
+            self._gather(k, v, self.prepared.tensors["K"], self.prepared.tensors["V"])
 
     def drops(self) -> bool:
         """After a ValueError of its call: whether the ranks' calls differ, so that its next call prepares it anew."""
@@ -92,6 +99,7 @@ class AttentionAtOnce:
         """One more call, recorded; q, k, v, o and lse."""
         fitting = self._fitting(*operands)
         prepared = self.prepare()
+        self._bring(*operands[1:3])
         self.executable.native.place(fitting)
         recorder = recorder_of(prepared, self.kernel.options)
         return recorder.call(prepared.arguments(0, self._arguments(fitting)[0]))

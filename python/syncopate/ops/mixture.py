@@ -19,10 +19,11 @@ from ..group import FailedTogether, Group
 from ..kernels import gluon_moe_call
 from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
 from ..strategy.failures import warn_of_default
+from . import mixture_unfused
 from .mixture_handle import Handle
 from .mixture_kept import keep_rows
 from .mixture_own import name_of, own_products
-from .mixture_spec import asked_for, completed, search_if_asked, spec_of, strategy_of, tuned
+from .mixture_spec import asked_for, completed, spec_of, strategy_of, tuned
 from .mixture_stages import Stages
 from .operator import is_capturing, members_of
 
@@ -37,8 +38,7 @@ class Moe(Stages):
     what becomes of more: an "error" on all ranks, or their routes add nothing ("drop"); nothing is ever written beyond. Of a
     GPU `check` tells it, of all calls, and `Handle.check` of one.
     `tiling` and `programs`: of the products, or a `strategy`; else what tuning has found, or what is chosen. Where what it has found
-    cannot be set up, or fails in its first call, on any rank, all take what is chosen, with a warning.
-    `products`: as of sy.ops.moe."""
+    cannot be set up, or fails in its first call, on any rank, all take what is chosen, with a warning. `products`: as of sy.ops.moe."""
 
     name: ClassVar[str] = "moe"
 
@@ -101,7 +101,6 @@ class Moe(Stages):
         found = None
         if strategy is None and tiling is None and part == "whole" and products is None:
             # Other parts of a routing lie as their tiles say: what is found for the whole is not for them.
-            search_if_asked(self.spec, group)
             with group.calling(self._what):
                 found = tuned(self.spec, group)
         if found is not None and programs is not None:
@@ -111,9 +110,9 @@ class Moe(Stages):
         self._ended: list[Prepared] = []  # graphs may replay them, which then end at once
         self._left: list[Prepared] = []  # by what was found and failed
         self.prepared: Prepared | None = None
-        self._on_trial = found is not None
-        if found is None:
-            self._take(self._usual)
+        self._on_trial = found is not None and found.fused
+        if not self._on_trial:
+            self._take(self._usual if found is None else found)
             return
         self.strategy = found
         with group.calling(self._what):
@@ -137,6 +136,9 @@ class Moe(Stages):
         """Sets it up so. Collective."""
         self.strategy, self.programs, self.prepared = strategy, strategy.programs, None
         (self.tiling,) = strategy.tilings
+        if strategy.unfused:
+            self.artifact, self.heap = mixture_unfused.require(self), {}
+            return
         self.artifact = _syncopate.ops.artifact(self.spec, strategy, self.group.device)
         self._set_up()
 
@@ -275,6 +277,8 @@ class Moe(Stages):
             "x": (x, (self.tokens, self.hidden), (self.dtype,)), **self._routed(ids, weights),
             "w1": (w1, (own, self.hidden, 2 * f), (self.dtype,)), "w2": (w2, (own, f, self.hidden), (self.dtype,)),
         })  # fmt: skip
+        if self.strategy.unfused:
+            return mixture_unfused.run(self, x, ids, weights, w1, w2), None, ()
         made, out = self.scratch(), torch.empty_like(x)
         if self._up_by_gluon:
             w1 = gluon_moe_call.aligned(w1)
@@ -328,11 +332,9 @@ class Moe(Stages):
                      "origin_ptr": origin, "out_ptr": out})  # fmt: skip
         return out
 
-    # As of every operator that is kept.
-
     def held_bytes(self) -> int:
         """Bytes of the heap on this rank."""
-        return self.artifact.heap_bytes
+        return 0 if self.artifact is None else self.artifact.heap_bytes
 
     @classmethod
     def bytes_ahead(

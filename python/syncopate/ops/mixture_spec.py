@@ -7,27 +7,28 @@ import torch
 from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
 from ..group import Group
-from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling, search_hook
+from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling, shared
+from ..strategy.choose import here
+from ..strategy.search_hook import search_if_asked
 from ..strategy.store_scope import scope
 from ..strategy.tiling import device_name
 
 
-def search_if_asked(spec: str, group: Group) -> None:
-    """With SYNCOPATE_TUNE=auto, where nothing is stored for it. Collective."""
-    if _syncopate.tune.mode() == "auto" and search_hook.search_mixture is not None:
-        group.rendezvous.timeout = group.meeting_seconds
-        search_hook.search_mixture(spec, group)
-
-
 def tuned(spec: str, group: Group) -> Strategy | None:
-    """What `syncopate tune` has found for it here, on all ranks what rank 0 has. Collective."""
+    """What `syncopate tune` has found for it here (with SYNCOPATE_TUNE=auto searched first where nothing is stored), on all ranks what rank 0 has; None: what is chosen without it, which is
+    fused: calls may be captured, and the vendors' libraries need counts on the host. Collective."""
     if _syncopate.tune.mode() == "off":
         return None
-    found = _syncopate.tune.stored(spec, **scope(group.device)) if group.rank == 0 else ""
+    search_if_asked(spec, group)
+    known = scope(group.device)
+    found, _, measured, _ = _syncopate.tune.choose(
+        spec, unfused=group.device == "host" and group.process_group is not None, kernel=known["kernel"],
+        versions=known["versions"], **here(group.device) | {"exact_fp32": False},
+    )  # fmt: skip
     if group.size > 1:
         group.rendezvous.timeout = group.meeting_seconds
-        found = _syncopate.tune.share(group.rendezvous, found)
-    return Strategy.from_json(found) if found else None
+        found, measured = shared(found, measured, group.rendezvous)
+    return found if measured else None
 
 
 def asked_for(
@@ -36,8 +37,6 @@ def asked_for(
     """The strategy of an operator, complete, by what is asked for. Raises ValueError for what is no mixture's."""
     if strategy is not None and (tiling is not None or programs is not None):
         raise ValueError("strategy: it says tiles and programs itself: leave out tiling and programs")
-    if strategy is not None and strategy.unfused:
-        raise ValueError("moe: there is no unfused pair: bench moe has one beside it")
     if programs is not None and programs < 1:
         raise ValueError(f"programs: expected a number from 1 on, got {programs}")
     tilings = () if tiling is None else (tiling,)

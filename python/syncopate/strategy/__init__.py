@@ -11,8 +11,10 @@ from .choose import (
     choose_found,
     complete,
     estimate,
+    given,
     recorded,
     require,
+    shared,
 )
 from .tiling import choose_tiling, device_name, gemm_tiles
 
@@ -36,7 +38,9 @@ __all__ = [
     "estimate",
     "from_json",
     "gemm_tiles",
+    "given",
     "recorded",
     "require",
+    "shared",
     "to_json",
 ]

@@ -107,6 +107,17 @@ def shared(strategy: Strategy, found: bool, rendezvous: Any) -> tuple[Strategy, 
     return Strategy.from_json(text), found
 
 
+def given(strategy: Any) -> dict[str, Strategy]:
+    """What a function's `strategy` adds to its operator's options: "auto" and None, the fastest known, nothing."""
+    if strategy is None or (isinstance(strategy, str) and strategy == "auto"):
+        return {}
+    if not isinstance(strategy, Strategy):
+        what = f"got {strategy!r}" if isinstance(strategy, str) else f"got {type(strategy).__name__}"
+        error = ValueError if isinstance(strategy, str) else TypeError
+        raise error(f'strategy: expected a sy.Strategy or "auto", {what}')
+    return {"strategy": strategy}
+
+
 def recorded(problem: Problem) -> Strategy | None:
     """For a call that is recorded (syncopate.trace): None, what is chosen, where its kernel notes the times of its
     tiles; else the default strategy, whose kernel does. On all ranks the same where their stores are."""

@@ -29,7 +29,7 @@ FAKE = "the group's backend is fake: its ranks do not exist"
 #: Set-ups of attention that are kept: packed sequences have other documents at each step.
 MOST_SEQUENCES = 16
 
-#: Those that have no unfused pair, and choose by themselves.
+#: Those that choose by themselves, and carry out their unfused way, too.
 SEQUENCES = ("attention", "attention_backward")
 
 
@@ -99,7 +99,7 @@ def _made(
     reason = refusal(x.device.type, group_name)
     if reason and name not in SEQUENCES:
         return cache.Entry(group, reason=reason)
-    from ..ops import OPERATORS, AttentionBackward
+    from ..ops import OPERATORS, Attention, AttentionBackward
 
     kind = AttentionBackward if name == AttentionBackward.name else OPERATORS[name]
     options = dict(options)
@@ -129,6 +129,8 @@ def _made(
         reason = f"fused, as {operator.kind}: {operator.why_kind}"
     elif name == AttentionBackward.name and operator.is_alone:
         reason = "one rank: the kernel runs by itself"
+    elif name == Attention.name and operator.strategy.unfused:
+        reason = f"unfused, torch gathers K and V: {operator.why}"
     return cache.Entry(group, operator, reason)
 
 

@@ -174,7 +174,7 @@ def feed_forward(
 
 
 def attention_operator(name: str, q: torch.Tensor, k: torch.Tensor, group_name: str, **options: Any) -> Any:
-    """`name`: "attention" or "attention_backward". `options`: of ops.Attention. There is no unfused pair: ValueError says why it
+    """`name`: "attention" or "attention_backward". `options`: of ops.Attention. It is its own unfused pair: ValueError says why it
     cannot be done."""
     b, h, rows, d = q.shape
     length = options.pop("length")

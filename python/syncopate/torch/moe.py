@@ -95,7 +95,7 @@ def _run(
     extents = mixture_function.extents_of(x, ids, w1, w2, group.size, parallel)
     options = {"activation": activation, "bound": bound or None, "over": over, "part": part}
     operator = mixture_function.kept(extents, x.dtype, group, parallel, **options)
-    report.count("moe", report.FUSED)
+    report.count("moe", "unfused: as tuning found" if operator.strategy.unfused else report.FUSED)
     return cache.run(operator.run, *given)
 
 

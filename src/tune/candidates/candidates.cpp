@@ -322,10 +322,23 @@ private:
     std::set<std::string> names_;
 };
 
+/// Of a chain on one rank: its two launches by the vendor's library, and fused by either kernel.
+std::vector<Strategy> chain_candidates(const Problem& problem, const Machine& machine) {
+    std::vector<Strategy> made;
+    for (const Strategy& open :
+         {Strategy{.placement = Placement::unfused}, Strategy{.kernel = ProductKernel::plain},
+          Strategy{.kernel = ProductKernel::gluon}}) {
+        Strategy whole = complete(problem, machine, open);
+        if (std::ranges::find(made, whole) == made.end()) made.push_back(std::move(whole));
+    }
+    return made;
+}
+
 }  // namespace
 
 std::vector<Strategy> candidates(const Problem& problem, const Machine& machine) {
-    if (problem.op == "moe") return mixture_candidates(problem, machine);
+    if (problem.is_mixture()) return mixture_candidates(problem, machine);
+    if (operator_row(problem.op)->kind == Kind::other) return chain_candidates(problem, machine);
     return Enumeration(problem, machine).all();
 }
 

@@ -167,11 +167,12 @@ Problem block_of(const Problem& chain) {
 }
 
 /// Multiprocessors for relays of attention, whose kind over nodes is known where nobody has chosen.
-std::int32_t relays_of(const Problem& problem) {
-    const std::string_view kind = problem.word("kind");
+std::int32_t relays_of(const Problem& problem, const Strategy& strategy) {
+    std::string kind(problem.word("kind"));
     const bool open = kind.empty() || kind == "auto";
-    if (problem.op != "attention" || (open && problem.nodes == 1)) return 0;
-    return ops::relays_of(open ? ops::kind_over_nodes(problem.ranks, problem.nodes).kind : kind,
+    if (open) kind = strategy.kind;
+    if (problem.op != "attention" || (kind.empty() && problem.nodes == 1)) return 0;
+    return ops::relays_of(kind.empty() ? ops::kind_over_nodes(problem.ranks, problem.nodes).kind : kind,
                           problem.ranks);
 }
 
@@ -180,7 +181,7 @@ std::int32_t left_free(const Problem& problem, const Strategy& strategy, const C
     if (options.device == fuse::Device::host) return 0;
     // Programs that all wait for the engine find its multiprocessors free when they start to work.
     const bool beside = fuse::is_engine(strategy.backend) && !strategy.together;
-    return (problem.nodes > 1 ? fuse::kChannelBlocks : 0) + relays_of(problem) +
+    return (problem.nodes > 1 ? fuse::kChannelBlocks : 0) + relays_of(problem, strategy) +
            (beside ? strategy.engine_blocks.value_or(fuse::Options{}.engine_blocks) : 0);
 }
 
@@ -217,7 +218,7 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
                   const ChooseOptions& options) {
     if (problem.op == "mlp_chain") return complete(block_of(problem), machine, given, options);
     if (problem.op == "attention") return complete_attention(problem, machine, given, options);
-    if (problem.op == "moe") return complete_mixture(problem, machine, given, options);
+    if (problem.is_mixture()) return complete_mixture(problem, machine, given, options);
     const OperatorRow* row = operator_row(problem.op);
     const std::vector<ProductShape> shapes = problem.products();
     Strategy made = given;

@@ -83,7 +83,10 @@ std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& 
         other.block_n = rows == kMost ? usual.block_n : 192 - usual.block_n;
         add(other);
     }
-    std::vector<Strategy> made;
+    std::vector<Strategy> made{{.placement = Placement::unfused,
+                                .kernel = ProductKernel::plain,
+                                .tiles = {tiles.front()},
+                                .programs = programs}};
     for (const TileConfig& tile : tiles)
         made.push_back({.kernel = ProductKernel::plain, .tiles = {tile}, .programs = programs});
     const TileConfig of_gluon = mixture_gluon_tile();
@@ -92,23 +95,19 @@ std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& 
     return made;
 }
 
-std::vector<Candidate> rank_mixture(const Problem& problem, const Machine& machine, const Routing& routing) {
-    std::vector<Candidate> ranked = rank_candidates(problem, machine);
-    for (Candidate& candidate : ranked) {
-        if (candidate.pruned.empty())
-            candidate.estimate = estimate_mixture(problem, machine, candidate.strategy, routing);
-    }
-    std::ranges::stable_sort(ranked, {}, [](const Candidate& candidate) {
-        return std::pair(!candidate.pruned.empty(), candidate.pruned.empty() ? candidate.estimate.us : 0.0);
-    });
-    return ranked;
-}
-
 TileConfig mixture_gluon_tile() {
     return {.block_m = kMost, .block_n = kMost, .block_k = 64, .stages = 4, .warps = 8};
 }
 
 std::string mixture_objection(const Problem& problem, const Strategy& strategy) {
+    if (strategy.placement == Placement::unfused) {
+        const std::string_view part = problem.word("part");
+        if (!part.empty() && part != "whole") return "unfused: of whole mixtures alone";
+        if (problem.word("parallel") == "tensor") return "unfused: of ranks that have whole experts alone";
+        if (problem.scales != ops::Scales::none) return "unfused: its products take no scales";
+        if (problem.extent("bound") != 0) return "unfused: it keeps no bound: memory is taken by what comes";
+        return {};
+    }
     Strategy whole = strategy;
     if (whole.tiles.empty())
         whole.tiles = {strategy.kernel == ProductKernel::gluon ? mixture_gluon_tile()

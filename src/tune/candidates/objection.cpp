@@ -8,6 +8,7 @@
 
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/fuse/passes/assign.hpp"
+#include "syncopate/ops/attention.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 #include "syncopate/tune/candidates/mixture.hpp"
@@ -191,13 +192,34 @@ std::string parts_objection(const Problem& problem, const Strategy& strategy) {
     return {};
 }
 
+/// Of attention: its kind, and what of it the library's way can do.
+std::string attention_objection(const Problem& problem, const Strategy& strategy) {
+    const auto task = ops::attention_task(problem, strategy);
+    if (!task) return task.error().message;
+    if (strategy.placement == Placement::apart) return "attention is one operator";
+    const std::string_view kind = problem.word("kind");
+    const bool open = kind.empty() || kind == "auto" || strategy.kind.empty();
+    if (!open && strategy.kind != kind) return fmt::format("{} is asked for", kind);
+    ops::AttentionTask asked = *task;
+    if (strategy.placement == Placement::unfused) {
+        if (problem.nodes > 1) return "unfused: it gathers within one node";
+        asked.kind = "all_gather";
+        asked.gathered = true;
+    }
+    const auto outline = ops::attention_outline(asked);
+    return outline ? std::string() : outline.error().message;
+}
+
 }  // namespace
 
 std::string strategy_objection(const Problem& problem, const Strategy& strategy) {
     const OperatorRow* row = operator_row(problem.op);
     if (row == nullptr) return "there is no operator " + problem.op;
     if (const std::string objection = problem_objection(problem); !objection.empty()) return objection;
-    if (problem.op == "moe") return mixture_objection(problem, strategy);
+    if (problem.is_mixture()) return mixture_objection(problem, strategy);
+    if (problem.op == "attention") return attention_objection(problem, strategy);
+    if (!strategy.kind.empty() || strategy.inner != 0 || strategy.head_parts != 0)
+        return "kind, inner and head_parts are attention's";
     if (strategy.placement == Placement::unfused || row->kind == Kind::other) return {};
     if (strategy.placement == Placement::apart) return parts_objection(problem, strategy);
     if (!strategy.parts.empty()) return "one operator has no parts";

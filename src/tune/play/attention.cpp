@@ -79,7 +79,7 @@ public:
           sms_(machine.num_sms - relays),
           relays_(relays) {}
 
-    Result<Estimate> run(const plan::Plan& plan, bool unfused) {
+    Result<Estimate> run(const plan::Plan& plan) {
         auto simulated = plan::simulate(plan, links_);
         if (!simulated) return simulated.error();
         const std::vector<double> arrived = times_into(plan, *simulated);
@@ -90,14 +90,46 @@ public:
             const Work held = work_of_rank(plan, *simulated, rank);
             const double work = us_of(pairs_of_rank(held));
             made.compute = std::max(made.compute, work);
-            ends.push_back(work + (unfused ? arrived[at(rank)] : late_by(held)));
+            ends.push_back(work + late_by(held));
         }
         double end = *std::ranges::max_element(ends);
         if (group_ > 1) end = std::max(end, returned(plan, ends));
-        made.fixed = machine_.rates.call_us + (unfused ? machine_.rates.kernel_us : machine_.rates.fused_us);
+        made.fixed =
+            machine_.rates.call_us + (ranks_ > 1 ? machine_.rates.fused_us : machine_.rates.kernel_us);
         end += copied_us();
         if (relays_ > 0) end *= kPassingOn;
         made.exposed = std::max(0.0, end - made.compute);
+        made.us = made.fixed + made.compute + made.exposed;
+        return made;
+    }
+
+    /// The library's all-gather of one tensor of K and V, which is copied from a rank's rows and into the order of the
+    /// sequence; then the kernel.
+    [[nodiscard]] Estimate unfused() const {
+        const Rates& rates = machine_.rates;
+        Estimate made;
+        Work held;
+        for (const plan::Rows& rows : problem_.rows) {
+            for (const plan::Interval& run : rows) held.keys.push_back({run, {0.0}});
+        }
+        std::ranges::sort(held.keys, {}, [](const Here& key) { return key.rows.begin; });
+        for (const plan::Rows& rows : problem_.rows) {
+            held.queries.clear();
+            for (const plan::Interval& run : rows) held.queries.push_back({run, {0.0}});
+            made.compute = std::max(made.compute, us_of(pairs_of_rank(held)));
+        }
+        const double bytes = row_bytes(2.0 * static_cast<double>(problem_.shape.kv_heads)) *
+                             static_cast<double>(problem_.shape.length);
+        if (ranks_ > 1) {
+            const double others = (ranks_ - 1.0) / ranks_;
+            const double copied = 2 * bytes * (2 + 1.0 / ranks_) / (rates.memory_gbps * kBytesPerUs);
+            made.communicate =
+                library_collective_us(rates, OperatorRow::Kind::gathers, bytes * others / fuse::kMib) +
+                copied;
+        }
+        made.exposed = made.communicate;
+        constexpr int kKernels = 7;  // two that pack, NCCL's, three that put rows in order, and attention's
+        made.fixed = rates.call_us + (ranks_ > 1 ? kKernels : 1) * rates.kernel_us;
         made.us = made.fixed + made.compute + made.exposed;
         return made;
     }
@@ -129,9 +161,13 @@ private:
             if (group_ > 1) heads += 2.0 * static_cast<double>(problem_.shape.heads);
             most = std::max(most, heads * static_cast<double>(held));
         }
-        const auto bytes = static_cast<double>(problem_.shape.batch * problem_.shape.head_dim) *
-                           static_cast<double>(plan::size_of(problem_.shape.dtype)) * most;
-        return 2 * bytes / (gbps * 1e3);
+        return 2 * row_bytes(most) / (gbps * 1e3);
+    }
+
+    /// Of so many heads, each one's row.
+    [[nodiscard]] double row_bytes(double heads) const {
+        return static_cast<double>(problem_.shape.batch * problem_.shape.head_dim) *
+               static_cast<double>(plan::size_of(problem_.shape.dtype)) * heads;
     }
 
     /// When each rank has got all of Q, K and V that it gets.
@@ -293,97 +329,16 @@ private:
     std::int32_t relays_;
 };
 
-/// A kind and how its plan is made.
-struct Kind {
-    std::string name;
-    plan::Circulation circulation = plan::Circulation::all_gather;
-    std::int32_t ulysses = 1;
-    std::int32_t inner = 0;
-};
-
-std::vector<Kind> kinds(const AttentionProblem& problem) {
-    using enum plan::Circulation;
-    const auto ranks = static_cast<std::int32_t>(problem.rows.size());
-    const std::int32_t inner = problem.inner;
-    std::vector<Kind> all{{"all_gather"}, {"ring", ring}, {"double_ring", double_ring, 1, inner}};
-    all.push_back({"ulysses", all_gather, ranks});
-    if (inner > 0) {
-        all.push_back({"ulysses_ring", ring, inner});
-    } else {
-        for (std::int32_t group = 2; group < ranks; ++group)
-            if (ranks % group == 0) all.push_back({"ulysses_ring", ring, group});
-    }
-    all.push_back({"unfused"});
-    return all;
-}
-
-std::string objection(const Kind& kind, const AttentionProblem& problem) {
-    const auto ranks = static_cast<std::int32_t>(problem.rows.size());
-    if (kind.name == "ulysses_ring" &&
-        (kind.ulysses < 2 || kind.ulysses >= ranks || ranks % kind.ulysses != 0))
-        return fmt::format("it needs inner, a number of ranks between 1 and {} that divides them, not {}",
-                           ranks, kind.ulysses);
-    if (problem.shape.heads % kind.ulysses != 0)
-        return fmt::format("{} heads cannot be shared out over {} ranks", problem.shape.heads, kind.ulysses);
-    const std::int64_t block = std::max(1, problem.kernel.tile.block_m);
-    if (kind.ulysses > 1 && kind.ulysses < ranks &&
-        !plan::cut_at_tiles(problem.rows, problem.shape.length, block, kind.ulysses))
-        return fmt::format("groups of {} ranks hold no whole tiles of {} rows of these {}", kind.ulysses,
-                           block, problem.shape.length);
-    if (kind.inner > 0 && ranks % kind.inner != 0)
-        return fmt::format("{} ranks are no multiple of the inner ring's {}", ranks, kind.inner);
-    if (kind.name == "double_ring" && kind.inner == 0 && (ranks % 2 != 0 || ranks < 4))
-        return fmt::format("{} ranks make no two rings of more than one", ranks);
-    return {};
-}
-
 }  // namespace
 
-void AttentionCandidate::take(const Result<Estimate>& made) {
-    if (made)
-        estimate = *made;
-    else
-        pruned = made.error().message;
+Result<Estimate> play_attention(const AttentionProblem& problem, const Machine& machine,
+                                const plan::Plan& plan, const plan::AttentionOptions& options,
+                                std::int32_t relays) {
+    return Played(problem, machine, options, relays).run(plan);
 }
 
-void rank(std::vector<AttentionCandidate>& candidates) {
-    std::ranges::stable_sort(candidates, {}, [](const AttentionCandidate& candidate) {
-        return std::pair(!candidate.pruned.empty(), candidate.estimate.us);
-    });
-}
-
-std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem, const Machine& machine) {
-    plan::AttentionOptions options;
-    options.rows = problem.rows;
-    for (const plan::Rows& rows : problem.rows)
-        options.attended.push_back(plan::attended_by(problem.sequence, rows, problem.kernel.tile.block_n));
-    const plan::Mesh mesh{{{"gpu", static_cast<std::int32_t>(problem.rows.size())}}};
-    std::vector<AttentionCandidate> all;
-    for (const Kind& kind : kinds(problem)) {
-        AttentionCandidate candidate{
-            kind.name, kind.name == "ulysses_ring" ? kind.ulysses : kind.inner, {}, {}};
-        candidate.pruned = objection(kind, problem);
-        if (candidate.pruned.empty()) {
-            options.circulation = kind.circulation;
-            options.ulysses = kind.ulysses;
-            options.inner = kind.inner;
-            options.parts =
-                kind.name == "unfused" ? 1
-                : problem.parts > 0    ? problem.parts
-                : problem.sequence.causal && problem.kernel.name != AttentionKernelName::gluon
-                    ? 1
-                    : ops::attention_parts(problem.shape, problem.sequence, problem.rows, kind.ulysses);
-            const Result<plan::Plan> plan = plan::attention(mesh, problem.shape, options);
-            candidate.take(
-                plan ? Played(problem, machine, options,
-                              ops::relays_of(kind.name, static_cast<std::int32_t>(problem.rows.size())))
-                           .run(*plan, kind.name == "unfused")
-                     : Result<Estimate>(plan.error()));
-        }
-        all.push_back(std::move(candidate));
-    }
-    rank(all);
-    return all;
+Estimate unfused_attention(const AttentionProblem& problem, const Machine& machine) {
+    return Played(problem, machine, {}, 0).unfused();
 }
 
 }  // namespace syncopate::tune

@@ -129,20 +129,21 @@ std::string objection(const ops::AttentionBackwardTask& task, std::int32_t ranks
 
 }  // namespace
 
-std::vector<AttentionCandidate> rank_attention_backward(const ops::AttentionBackwardTask& task,
-                                                        const Machine& machine) {
-    std::vector<AttentionCandidate> all;
+std::vector<Candidate> rank_attention_backward(const ops::AttentionBackwardTask& task,
+                                               const Machine& machine) {
+    std::vector<Candidate> all;
     const auto ranks = static_cast<std::int32_t>(task.forward.rows.size());
     for (const std::string_view kind : kKinds) {
         ops::AttentionBackwardTask asked = task;
         asked.forward.kind = kind;
         if (kind != "double_ring") asked.forward.inner = 0;
         if (kind == "ulysses") asked.forward.split = 1;
-        AttentionCandidate candidate{std::string(kind), asked.forward.inner, {}, objection(asked, ranks)};
+        Candidate& candidate =
+            all.emplace_back(candidate_of({.kind = std::string(kind), .inner = asked.forward.inner}));
+        candidate.pruned = objection(asked, ranks);
         if (candidate.pruned.empty()) candidate.take(Played(asked, machine).run());
-        all.push_back(std::move(candidate));
     }
-    rank(all);
+    best_first(all);
     return all;
 }
 

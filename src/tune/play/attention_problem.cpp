@@ -9,6 +9,7 @@ namespace syncopate::tune {
 
 Result<AttentionProblem> attention_problem(const Problem& problem, const Machine& machine) {
     AttentionProblem made;
+    if (problem.op != "attention") return Error{problem.op + " is no attention", {}, ErrorClass::usage};
     SYNCOPATE_TAKE(made.shape, ops::attention_shape(problem));
     if (made.shape.heads % made.shape.kv_heads != 0)
         return Error{fmt::format("attention: H must be a multiple of HKV, got {} and {}", made.shape.heads,
@@ -16,6 +17,9 @@ Result<AttentionProblem> attention_problem(const Problem& problem, const Machine
                      {},
                      ErrorClass::usage};
     made.sequence = {.length = made.shape.length, .causal = problem.extent("causal") != 0};
+    made.spec = problem;
+    made.kind = problem.word("kind");
+    made.nodes = problem.nodes;
     const bool hopper = machine.rates.attention_gluon_tflops.at(static_cast<double>(made.shape.head_dim)) > 0;
     made.kernel = choose_attention_kernel(made.shape, problem.ranks, 1.0, {.cuda = true, .hopper = hopper});
     const auto sharding = plan::sharding_from(problem.word("sharding")).value_or(plan::Sharding::contiguous);

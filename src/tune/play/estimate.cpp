@@ -1,13 +1,17 @@
 #include "syncopate/tune/play/estimate.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "syncopate/tune/candidates/attention.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
 #include "syncopate/tune/play/mixture.hpp"
+#include "tune/play/memory.hpp"
 #include "tune/play/operator_play.hpp"
-#include "tune/play/over_nodes.hpp"
 #include "tune/play/transfers.hpp"
 
 namespace syncopate::tune {
@@ -16,15 +20,29 @@ namespace {
 using Kind = OperatorRow::Kind;
 using fuse::kMib;
 
-/// A product of the library's, and its collective before or behind it.
+/// µs between nodes of a collective of so many bytes in all, told in its favour: it crosses in as many steps as halving
+/// the nodes takes.
+double across_us(const Problem& problem, const Rates& rates, double bytes, Kind kind) {
+    if (problem.nodes == 1) return 0;
+    const bool shares = kind == Kind::gathers || kind == Kind::scatters || kind == Kind::reduces;
+    const double places = shares ? static_cast<double>(problem.ranks) / problem.nodes : 1;
+    const double steps = std::bit_width(static_cast<std::uint32_t>(problem.nodes - 1));
+    const double far = bytes * (problem.nodes - 1) / problem.nodes;
+    return (kind == Kind::reduces ? 2 : 1) *
+           (steps * rates.network_us + over(far / places, rates.network_collective_gbps));
+}
+
+/// A product of the library's, and its collective before or behind it, which is as fast as the slower of its two levels.
 Estimate unfused(const Problem& problem, const Machine& machine, const ProductShape& shape, Kind kind) {
     const bool before = kind == Kind::gathers || kind == Kind::exchanges;
     const double row = before ? static_cast<double>(shape.k) * problem.item()
                               : static_cast<double>(shape.n) * problem.out_item();
-    const double mib = static_cast<double>(shape.m) * row * (problem.ranks - 1) / problem.ranks / kMib;
+    const double bytes = static_cast<double>(shape.m) * row;
+    const double mib = bytes * (problem.ranks - 1) / problem.ranks / kMib;
     Estimate made;
     made.compute = library_product_us(machine, problem.dtype, shape);
-    made.communicate = made.exposed = library_collective_us(machine.rates, kind, mib);
+    made.communicate = made.exposed = std::max(library_collective_us(machine.rates, kind, mib),
+                                               across_us(problem, machine.rates, bytes, kind));
     made.fixed = machine.rates.kernel_us;
     made.us = made.fixed + made.compute + made.exposed;
     return made;
@@ -52,6 +70,24 @@ Estimate in_parts(const Problem& problem, const Machine& machine, const Strategy
 
 }  // namespace
 
+void Candidate::take(const Result<Estimate>& made) {
+    if (made)
+        estimate = *made;
+    else
+        pruned = made.error().message;
+}
+
+Candidate candidate_of(Strategy strategy) {
+    std::string name = name_of(strategy);
+    return {.name = std::move(name), .strategy = std::move(strategy), .estimate = {}, .pruned = {}};
+}
+
+void best_first(std::vector<Candidate>& candidates) {
+    std::ranges::stable_sort(candidates, {}, [](const Candidate& candidate) {
+        return std::pair(!candidate.pruned.empty(), candidate.pruned.empty() ? candidate.estimate.us : 0.0);
+    });
+}
+
 std::string estimate_objection(const Problem& problem, const Machine& machine) {
     constexpr std::int32_t kMostRanks = 64;
     if (problem.nodes > 1) {
@@ -65,12 +101,22 @@ std::string estimate_objection(const Problem& problem, const Machine& machine) {
 }
 
 Estimate estimate(const Problem& problem, const Machine& machine, const Strategy& strategy) {
-    if (problem.nodes > 1) return estimate_over_nodes(problem, machine, strategy);
-    if (problem.op == "moe") return estimate_mixture(problem, machine, strategy);
+    const Estimate unknown{.us = kUnknownUs};
+    if (problem.nodes > 1 && !estimate_objection(problem, machine).empty()) return unknown;
+    if (problem.is_mixture()) return estimate_mixture(problem, machine, strategy);
+    if (const Result<AttentionProblem> attention = attention_problem(problem, machine); attention)
+        return estimate_attention(*attention, machine, strategy);
     const OperatorRow* row = operator_row(problem.op);
     const std::vector<ProductShape> shapes = problem.products();
     if (row == nullptr || shapes.empty() || strategy.tiles.empty()) return {};
     if (strategy.placement == Placement::apart) return in_parts(problem, machine, strategy);
+    if (row->kind == Kind::other && strategy.placement == Placement::unfused) {  // a chain: two launches
+        Estimate made{.fixed = machine.rates.call_us + machine.rates.kernel_us};
+        for (const ProductShape& shape : shapes)
+            made.compute += library_product_us(machine, problem.dtype, shape);
+        made.us = made.fixed + made.compute;
+        return made;
+    }
     if (problem.ranks > 1 && strategy.placement == Placement::unfused) {
         const bool block = row->kind == Kind::block;
         Estimate made = unfused(problem, machine, shapes.front(), block ? Kind::gathers : row->kind);
@@ -80,7 +126,7 @@ Estimate estimate(const Problem& problem, const Machine& machine, const Strategy
         return made;
     }
     const Result<Estimate> made = play_operator(problem, machine, strategy);
-    return made ? *made : Estimate{.us = kUnknownUs};
+    return made ? *made : unknown;
 }
 
 }  // namespace syncopate::tune

@@ -1,6 +1,8 @@
 // A call of one of the library's operators on a machine: its program, arranged by fuse, played.
 #include "tune/play/operator_play.hpp"
 
+#include <algorithm>
+
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/tune/candidates/program.hpp"
@@ -21,7 +23,9 @@ Result<Estimate> play_operator(const Problem& problem, const Machine& machine, c
         runs.programs = products.back().run_programs();
     }
     const double fixed = fixed_us(machine.rates, strategy, all.front().kind);
-    if (problem.ranks == 1) {
+    // Of a chain, on one rank, tiles of the second product wait for those of the first.
+    const bool chain = all.front().kind == OperatorRow::Kind::other;
+    if (problem.ranks == 1 && !chain) {
         Estimate made{.fixed = machine.rates.call_us};
         for (const ProductTiles& product : products) made.compute += product.alone_us();
         made.us = made.fixed + made.compute;
@@ -37,7 +41,13 @@ Result<Estimate> play_operator(const Problem& problem, const Machine& machine, c
     std::vector<StageTiles> stages;
     for (std::size_t i = 0; i < products.size(); ++i)
         stages.push_back(products[i].stage(program->stages[i].kernel));
-    return play(*program, *work, stages, fixed, machine, strategy, true);
+    // Ranks of several nodes send in other rounds.
+    Estimate made = play(*program, *work, stages, fixed, machine, strategy, problem.nodes == 1);
+    if (!chain) return made;
+    made.compute = 0;
+    for (const ProductTiles& product : products) made.compute += product.alone_us();
+    made.exposed = std::max(0.0, made.us - made.fixed - made.compute);
+    return made;
 }
 
 }  // namespace syncopate::tune

@@ -1,6 +1,6 @@
 // A call of one of the library's operators around products: its program, as fuse arranges it, played. Tiles of one row
-// of the product that make the same chunk go as one through the graph, and are played one by one; and all ranks do
-// alike, so that one of them is played for all.
+// of the product that make the same chunk go as one through the graph, and are played one by one; and all ranks of
+// a node do alike, so that of one node one of them is played for all.
 #pragma once
 
 #include "syncopate/result.hpp"

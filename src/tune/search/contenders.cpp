@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/fuse/fuse.hpp"
 #include "syncopate/ops/varied.hpp"
 #include "syncopate/try.hpp"
 #include "syncopate/tune/candidates/mixture.hpp"
@@ -19,23 +20,53 @@ struct Named {
     double us = 0;
 };
 
+/// Of attention what the estimate does not tell apart: parts of the heads, chunks of rows, and the chunk engine, each of
+/// every kind.
+std::vector<Named> varied_kinds(const Problem& problem, const Machine& machine,
+                                const ChooseOptions& options) {
+    std::vector<Named> made;
+    const std::string_view asked = problem.word("kind");
+    for (const Candidate& one : rank_candidates(problem, machine)) {
+        const bool other = !asked.empty() && asked != "auto" && one.strategy.kind != asked;
+        const bool pair = one.strategy.placement == Placement::unfused;
+        if (pair) made.push_back({one.name, one.strategy, one.estimate.us});
+        if (!one.pruned.empty() || other || pair) continue;
+        std::vector<Strategy> all(1, one.strategy);
+        for (const std::int32_t parts : {1, 2, 4}) all.emplace_back(one.strategy).head_parts = parts;
+        all.emplace_back(one.strategy).split = 2;
+        for (const plan::Backend backend : {plan::Backend::tma_dedicated, plan::Backend::ldst_dedicated}) {
+            Strategy& by_engine = all.emplace_back(one.strategy);
+            by_engine.backend = backend;
+            by_engine.engine_blocks = fuse::Options{}.engine_blocks;
+        }
+        for (const Strategy& strategy : all) {
+            Strategy whole = complete(problem, machine, strategy, options);
+            if (strategy_objection(problem, whole).empty())
+                made.push_back({name_of(strategy), std::move(whole), one.estimate.us});
+        }
+    }
+    return made;
+}
+
 }  // namespace
 
 Result<std::vector<Contender>> contenders(const Problem& problem, const Machine& machine,
                                           const ChooseOptions& options, std::span<const std::string> vary) {
+    const bool attention = problem.op == "attention";
     const bool on_host = options.device == fuse::Device::host;
     const auto whole = [&](Strategy strategy) {
-        if (on_host && problem.op == "moe") {  // of which rows are all that is tried
+        if (on_host && problem.is_mixture()) {  // of which rows are all that is tried
             strategy.programs.reset();
             if (!strategy.tiles.empty())
                 strategy.tiles = {mixture_host_tile(problem, strategy.tiles.front().block_m)};
-        } else if (on_host) {
+        } else if (on_host && !attention) {
             strategy.tiles = {ops::small_tile()};
             if (!strategy.kernel) strategy.kernel = ProductKernel::plain;
         }
         return complete(problem, machine, strategy, options);
     };
-    const Strategy usual = on_host ? whole({}) : choose(problem, machine, nullptr, options).strategy;
+    const Strategy usual =
+        on_host && !attention ? whole({}) : choose(problem, machine, nullptr, options).strategy;
     std::vector<Named> others;
     if (const auto texts = ops::variations(vary); !texts) {
         return texts.error();
@@ -44,7 +75,7 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
             usual.placement == Placement::unfused ? whole({.kernel = std::nullopt}) : usual;
         for (const ops::Variation& one : *texts) {
             SYNCOPATE_TAKE(const Strategy made, ops::varied(fused, one.values));
-            if (problem.op != "moe") {
+            if (!problem.is_mixture()) {
                 others.push_back({one.name, whole(made), 1});
                 continue;
             }
@@ -55,7 +86,8 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
     } else {
         const std::string objection = estimate_objection(problem, machine);
         if (!objection.empty() && problem.nodes == 1) return Error{objection, {}, ErrorClass::usage};
-        for (Candidate& one : rank_candidates(problem, machine)) {
+        if (attention) others = varied_kinds(problem, machine, options);
+        for (Candidate& one : attention ? std::vector<Candidate>{} : rank_candidates(problem, machine)) {
             if (one.pruned.empty())
                 others.push_back({std::move(one.name), whole(std::move(one.strategy)), one.estimate.us});
         }

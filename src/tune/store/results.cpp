@@ -1,5 +1,7 @@
 #include "syncopate/tune/store/results.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <ctime>
 #include <initializer_list>
@@ -135,6 +137,13 @@ TuningResult read_result(const Json& json, const std::string& path, std::string&
     return result;
 }
 
+/// Whether a problem that does not say it is the same.
+bool is_usual(const Word& word) {
+    static const std::array kUsual{Word{"kind", "auto"}, Word{"sharding", "contiguous"},
+                                   Word{"part", "whole"}, Word{"parallel", "expert"}};
+    return std::ranges::find(kUsual, word) != kUsual.end();
+}
+
 }  // namespace
 
 ResultKey key_of(const Problem& problem, const Scope& scope) {
@@ -146,7 +155,9 @@ ResultKey key_of(const Problem& problem, const Scope& scope) {
     for (const Extent& known : problem.extents) {
         if (known.name != rows_name) key.family += fmt::format("{}={},", known.name, known.value);
     }
-    for (const Word& known : problem.words) key.family += fmt::format("{}={},", known.name, known.value);
+    for (const Word& known : problem.words) {
+        if (!is_usual(known)) key.family += fmt::format("{}={},", known.name, known.value);
+    }
     key.family += problem.dtypes();
     return key;
 }

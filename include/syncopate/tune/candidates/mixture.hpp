@@ -8,8 +8,6 @@
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/ops.hpp"
-#include "syncopate/tune/play/estimate.hpp"
-#include "syncopate/tune/play/mixture.hpp"
 
 namespace syncopate::tune {
 
@@ -23,13 +21,9 @@ namespace syncopate::tune {
 /// Of so many rows, for Triton's interpreter.
 [[nodiscard]] TileConfig mixture_host_tile(const Problem& problem, std::int32_t rows);
 
-/// Complete ones: that tile first, then those that are chosen for more rows an expert, and for fewer, with more
+/// Complete ones: unfused, then that tile, then those that are chosen for more rows an expert, and for fewer, with more
 /// and fewer stages and columns; last the Gluon kernel for the first product, where it takes the problem.
 [[nodiscard]] std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& machine);
-
-/// Those, best first, by the estimate under a routing (play/mixture.hpp).
-[[nodiscard]] std::vector<Candidate> rank_mixture(const Problem& problem, const Machine& machine,
-                                                  const Routing& routing);
 
 /// Why no mixture of experts is carried out so; "" where one is. Of a strategy it has a kernel, a tile and programs.
 [[nodiscard]] std::string mixture_objection(const Problem& problem, const Strategy& strategy);

@@ -12,8 +12,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "syncopate/plan/templates/attention.hpp"
@@ -31,25 +31,19 @@ struct AttentionProblem {
     AttentionKernel kernel;
     std::int32_t inner = 0;  ///< ranks of an inner ring, or of a group that exchanges heads; 0: any
     std::int32_t parts = 0;  ///< of the heads, which are sent one after another; 0: ops::attention_parts
+    std::int32_t nodes = 1;
+    std::string kind{};                     ///< which is asked for; "" or "auto": any
+    std::optional<std::int64_t> bounded{};  ///< as of ops::AttentionTask
+    std::optional<Problem> spec{};          ///< that says all of it, by which a store knows it
 };
 
-struct AttentionCandidate {
-    std::string kind;  ///< "all_gather", "ring", "double_ring", "ulysses", "ulysses_ring" or "unfused"
-    std::int32_t inner = 0;
-    Estimate estimate;   ///< µs
-    std::string pruned;  ///< why the shape or the ranks do not allow it; "" where they do
-
-    /// Pruned where it cannot be estimated.
-    void take(const Result<Estimate>& made);
-};
-
-/// Those that are possible first, the best of them by the estimate first of all; among equals the first stays first.
-void rank(std::vector<AttentionCandidate>& candidates);
-
-/// All kinds, those that are possible first, the best of them by the estimate first of all; among equals
-/// the first in the order above. "unfused" is the all-gather, then the kernel.
-[[nodiscard]] std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem,
-                                                             const Machine& machine);
+/// Of a kind whose plan this is. `relays`: multiprocessors that the kernel leaves free. Fails where the plan cannot be
+/// simulated.
+[[nodiscard]] Result<Estimate> play_attention(const AttentionProblem& problem, const Machine& machine,
+                                              const plan::Plan& plan, const plan::AttentionOptions& options,
+                                              std::int32_t relays);
+/// Of the library's all-gather of K and V, then the kernel.
+[[nodiscard]] Estimate unfused_attention(const AttentionProblem& problem, const Machine& machine);
 
 /// What a problem "attention:S=…,H=…,…" is for so many ranks of a machine: one run of rows a rank, or as its
 /// `sharding` says, and heads padded. Fails where the extents cannot be attention's.

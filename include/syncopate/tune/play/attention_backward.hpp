@@ -20,7 +20,7 @@
 namespace syncopate::tune {
 
 /// All kinds that a backward may be asked for, as rank_attention has them; the kind of `task` does not count.
-[[nodiscard]] std::vector<AttentionCandidate> rank_attention_backward(const ops::AttentionBackwardTask& task,
-                                                                      const Machine& machine);
+[[nodiscard]] std::vector<Candidate> rank_attention_backward(const ops::AttentionBackwardTask& task,
+                                                             const Machine& machine);
 
 }  // namespace syncopate::tune

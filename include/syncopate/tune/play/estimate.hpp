@@ -8,9 +8,11 @@
 // The model orders strategies; a search measures the best of them. docs/tuning.md says how good it is.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "syncopate/result.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/ops.hpp"
 
@@ -24,6 +26,9 @@ struct Estimate {
     double exposed = 0;      ///< of those, what the product does not hide
     double fixed = 0;        ///< launches, signals, and the ends of a call
 };
+
+/// By expert, rows that all ranks send it, as many of each rank's. Empty: a random one, by its averages.
+using Routing = std::vector<std::int64_t>;
 
 /// Of a complete strategy (choose.hpp) that the runtime can carry out (strategy_objection). A problem without
 /// products is estimated at 0.
@@ -42,11 +47,20 @@ struct Candidate {
     Strategy strategy;
     Estimate estimate;
     std::string pruned;  ///< why it is not to be tried; "" where it is
+
+    /// Pruned where it cannot be estimated.
+    void take(const Result<Estimate>& made);
 };
+/// One that is not estimated yet.
+[[nodiscard]] Candidate candidate_of(Strategy strategy);
+/// Those that are not pruned first, the quickest first of all; equals stay in their order.
+void best_first(std::vector<Candidate>& candidates);
 
 /// All strategies that are legal for the problem, best first, then those that are pruned. One of them is
-/// unfused, and one is the default strategy, completed. Of several nodes that the machine knows no network between
-/// none is estimated, and the order is that of candidates(); what else estimate_objection names takes minutes.
-[[nodiscard]] std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine);
+/// unfused, and one is the default strategy, completed. `routing`: of a mixture of experts. Of several nodes that the
+/// machine knows no network between none is estimated, and the order is that of candidates(); what else
+/// estimate_objection names takes minutes.
+[[nodiscard]] std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine,
+                                                     const Routing& routing = {});
 
 }  // namespace syncopate::tune

@@ -19,9 +19,6 @@
 
 namespace syncopate::tune {
 
-/// By expert, rows that all ranks send it, as many of each rank's. Empty: a random one, by its averages.
-using Routing = std::vector<std::int64_t>;
-
 /// A routing as it is written: "random" (empty), "balanced" (as many rows an expert), "skewed" (half of all rows to one expert, the
 /// others as many each), or what was measured: rows of each expert, "12,0,7,…", all T x topk x ranks of them. Fails (usage) for
 /// other text, another number of experts, and other sums.

@@ -1,0 +1,74 @@
+"""Who says how attention is carried out: the caller, what tuning found, or the estimate (C++: tune/choose.hpp)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from .. import _syncopate
+from ..call.arguments import DTYPE_NAMES
+from ..strategy import PROGRAMS_ON_HOST, Strategy, shared
+from ..strategy.search_hook import search_if_asked
+from ..strategy.store_scope import scope
+
+if TYPE_CHECKING:
+    from .attention import Attention
+
+
+def spec_of(op: Attention) -> str:
+    kind = "" if op.asked_kind == "auto" else f",kind={op.asked_kind}"
+    rows = "" if op.sharding == "contiguous" else f",sharding={op.sharding}"
+    extents = f"S={op.s},B={op.b},H={op.h},HKV={op.hkv},D={op.d},causal={int(op.causal)}"
+    where = f"ranks={op.group.size},sms={op.group.multiprocessors(PROGRAMS_ON_HOST)}"
+    return f"attention:{extents}{kind}{rows},dtype={DTYPE_NAMES[op.dtype]},{where}"
+
+
+def chosen(op: Attention, strategy: Strategy | None, most: int | None) -> Strategy:
+    """The one that is given; else the kind that is chosen, by rank 0 for all. Collective then. `most`: as of Attention._set_up."""
+    group, kernel = op.group, op.kernel
+    op.why = "it was told to"
+    if strategy is not None and (strategy.unfused or strategy.kind or op.kind != "auto"):
+        return strategy
+    stored = scope(group.device) if op.is_usual and strategy is None else {}
+    if stored:
+        search_if_asked(op.spec, group)
+    found, _, measured, op.why = _syncopate.choose_attention(
+        kernel.problem.shape, DTYPE_NAMES[op.dtype], op.all_rows, op.documents, op.causal, op.window,
+        "gluon" if op.is_gluon else "triton", (op.tiling.block_m, op.tiling.block_n), op.inner, op.kind, group.nodes, most,
+        torch.cuda.get_device_name(group.ordinal) if group.device == "cuda" else "",
+        cuda=group.device == "cuda", unfused=group.process_group is not None and strategy is None,
+        spec=op.spec if stored else "", hash=stored.get("kernel", ""), versions=stored.get("versions", ""),
+    )  # fmt: skip
+    if strategy is not None:
+        return replace(strategy, kind=found.kind, inner=found.inner)
+    if stored and group.size > 1 and _syncopate.tune.mode() != "off":
+        group.rendezvous.timeout = group.meeting_seconds
+        with group.calling(op._what):
+            found, measured = shared(found, measured, group.rendezvous)
+    return found
+
+
+def take(op: Attention, strategy: Strategy) -> None:
+    """What a strategy says of the call itself. Raises ValueError where the call says something else."""
+    if strategy.unfused:
+        if objection := unfused_objection(op):
+            raise ValueError(f"unfused: {objection}")
+        op.kind = "all_gather"
+    elif strategy.kind and op.kind not in ("auto", strategy.kind):
+        raise ValueError(f"kind {op.kind!r}: the strategy says {strategy.kind!r}")
+    elif strategy.kind:
+        op.kind, op.inner = strategy.kind, strategy.inner or op.inner
+    op.require(op.inner)
+    op.split, op.parts = strategy.split or op.split, strategy.head_parts or op.parts
+    op.strategy = op.kernel.strategy = strategy
+
+
+def unfused_objection(op: Attention) -> str:
+    """Why torch's library does not bring K and V; "" where it may."""
+    if op.group.process_group is None:
+        return "it takes a torch.distributed process group"
+    if op.kind not in ("auto", "all_gather"):
+        return f"it gathers K and V, and kind is {op.kind!r}"
+    return "it gathers within one node" if op.group.nodes > 1 else ""
