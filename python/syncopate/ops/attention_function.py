@@ -20,9 +20,10 @@ from ..call.places import require_tensors
 from ..face.rows import documents_of, rows_of_ranks, unequal_rows
 from ..group import Group
 from ..plans import Rows
+from ..strategy import Strategy, given
 from .attention import Attention
 from .attention_rules import require_options
-from .differentiable import recorded, wanted
+from .differentiable import STRATEGY_REFUSED, recorded, wanted
 from .operator import members_of
 
 #: Set-ups that are kept: packed sequences have other documents at each step.
@@ -43,11 +44,14 @@ def attention(
     sharding: str = "contiguous",
     length: int | None = None,
     bounded: bool | int = False,
+    strategy: Strategy | str = "auto",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """o and lse of attention over a sequence of `length` rows (default: as many on each rank as here), of which q
     [B, H, rows, D], k and v [B, HKV, rows, D] are this rank's, as sy.shard_rows gives them: by default ("contiguous") in
     the order of the ranks, or with "zigzag" or "documents" as they share work alike. Also where these are no whole tiles.
     Arguments: as of Attention.
+
+    `strategy`: as of all_gather_matmul; without gradients then.
 
     Differentiable by q, k and v, where every rank holds rows: RuntimeError else. With `bounded` the backward asks for runs of rows that it can cut into equal slices:
     ValueError else.
@@ -59,6 +63,7 @@ def attention(
     if is_any_enabled():
         q, k, v = cast_operands(q, k, v)
     require_options(causal, window, scale, bounded)
+    how = given(strategy)
     if length is not None:
         require_whole("length", length)
     members = members_of(group, "cuda" if q.is_cuda else "host")
@@ -77,6 +82,7 @@ def attention(
         counts = [sum(end - begin for begin, end in own) for own in held()]
         refused = {
             f"there is none where a rank holds no rows, as here of {s}": 0 in counts,
+            STRATEGY_REFUSED: bool(how),
         }
         return recorded(
             "attention", members, (q, k, v), names, refused, causal=causal, kind=kind, window=window, scale=scale,
@@ -107,6 +113,7 @@ def attention(
         "scale": scale,
         "sharding": sharding,
         "bounded": bounded,
+        **how,
     }
     shape = (b, h, k.shape[1], s, d, q.dtype, documents)
     call = (Attention, *shape, id(members), *options.items())

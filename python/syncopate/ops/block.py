@@ -18,8 +18,8 @@ from ..call.autocast import cast_operands, is_any_enabled
 from ..call.cache import run
 from ..call.places import require_tensors
 from ..group import Group
-from ..strategy import Strategy
-from .differentiable import recorded, wanted
+from ..strategy import Strategy, given
+from .differentiable import STRATEGY_REFUSED, recorded, wanted
 from .gather import AllGatherMatmul
 from .operator import Operator, cached, members_of, problem_of
 from .product_kernel import Product
@@ -162,16 +162,19 @@ def feed_forward(
     out: torch.Tensor | None = None,
     *,
     activation: str = "",
+    strategy: Strategy | str = "auto",
 ) -> torch.Tensor:
     """reduce_scatter(act(all_gather(x) @ w1) @ w2), fused. x: this rank's rows [M / ranks, K], w1: [K, F], w2: [F, N];
-    returns [M / ranks, N]. `activation`: "", "relu", "gelu" (the one with tanh) or "silu". dtypes: bf16, fp16, fp32.
+    returns [M / ranks, N]. `activation`: "", "relu", "gelu" (the one with tanh) or "silu". dtypes: bf16, fp16, fp32. `strategy`:
+    as of all_gather_matmul.
 
     The same number of rows on every rank. Collective over `group` (a torch process group; default: the world). The first
     call with a shape sets it up.
     """
     if out is None and is_any_enabled():  # with `out` torch.mm casts nothing either
         x, w1, w2 = cast_operands(x, w1, w2)
-    called, tensors = (FeedForward, group, activation), (x, w1, w2)
+    options = {"activation": activation, **given(strategy)}
+    called, tensors = (FeedForward, group, *options.values()), (x, w1, w2)
     if (y := known.call(called, tensors, out)) is not None:
         return y
     require_tensors(x=x, w1=w1, w2=w2)
@@ -181,10 +184,13 @@ def feed_forward(
         shapes = ", ".join(str(list(t.shape)) for t in (x, w1, w2))
         raise ValueError(f"expected x [rows, K], w1 [K, F] and w2 [F, N], got {shapes}")
     if names := wanted({"x": x, "w1": w1, "w2": w2, "out": out}):
-        refused = {"out= takes no call that is recorded": out is not None}
-        return recorded(FeedForward.name, members, (x, w1, w2), names, refused, activation=activation)
+        refused = {
+            "out= takes no call that is recorded": out is not None,
+            STRATEGY_REFUSED: "strategy" in options,
+        }
+        return recorded(FeedForward.name, members, (x, w1, w2), names, refused, **options)
     extents = (x.shape[0] * members.size, x.shape[1], w1.shape[1], w2.shape[1])
-    entry = cached(FeedForward, extents, x.dtype, members, activation=activation)
+    entry = cached(FeedForward, extents, x.dtype, members, **options)
     y = run(entry.operator, x, w1, w2, out)
     known.learn(called, tensors, tensors, entry)
     return y

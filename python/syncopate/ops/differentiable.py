@@ -32,6 +32,10 @@ def refuse_gradients(kind: str, instead: str, names: Iterable[str], operands: Se
     )
 
 
+#: Of a call with a strategy: torch's ops take none.
+STRATEGY_REFUSED = "a call with a strategy has none"
+
+
 def recorded(
     name: str,
     group: Group,

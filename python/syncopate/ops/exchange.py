@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..group import Group
+from ..strategy import Strategy, given
 from .product import OneProduct, call_cached
 
 
@@ -58,6 +59,7 @@ def matmul_all_to_all(
     *,
     scales: Sequence[torch.Tensor] | None = None,
     out_dtype: torch.dtype | None = None,
+    strategy: Strategy | str = "auto",
 ) -> torch.Tensor:
     """all_to_all(x @ w) of equal blocks of rows, fused. x: [M, K], M a multiple of the ranks, w: [K, N] or the transpose of a
     contiguous [N, K]; returns [M, N], whose block r comes from rank r. dtypes: bf16, fp16, fp32; float8_e4m3fn with
@@ -65,7 +67,9 @@ def matmul_all_to_all(
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """
-    return call_cached(MatmulAllToAll, x, w, group, out, scales=scales, out_dtype=out_dtype)
+    return call_cached(
+        MatmulAllToAll, x, w, group, out, scales=scales, out_dtype=out_dtype, **given(strategy)
+    )
 
 
 def all_to_all_matmul(
@@ -76,6 +80,9 @@ def all_to_all_matmul(
     *,
     scales: Sequence[torch.Tensor] | None = None,
     out_dtype: torch.dtype | None = None,
+    strategy: Strategy | str = "auto",
 ) -> torch.Tensor:
     """all_to_all(x) @ w, fused: arguments as matmul_all_to_all; returns [M, N]."""
-    return call_cached(AllToAllMatmul, x, w, group, out, scales=scales, out_dtype=out_dtype)
+    return call_cached(
+        AllToAllMatmul, x, w, group, out, scales=scales, out_dtype=out_dtype, **given(strategy)
+    )

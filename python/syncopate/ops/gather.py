@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..group import Group
-from ..strategy import Strategy
+from ..strategy import Strategy, given
 from .product import OneProduct, call_cached
 from .shards import count, rows_of
 
@@ -75,13 +75,15 @@ def all_gather_matmul(
     axis: int = 0,
     scales: Sequence[torch.Tensor] | None = None,
     out_dtype: torch.dtype | None = None,
+    strategy: Strategy | str = "auto",
 ) -> torch.Tensor:
     """act(all_gather(x) @ w + bias), fused. x: [M / ranks, K], the same number of rows on every rank, or with `axis` 1
     [M, K / ranks]; w: [K, N], or the transpose of a contiguous [N, K] (as a Linear layer keeps its weight); bias: [N];
     returns [M, N]. `activation`: "", "relu", "gelu" (the one with tanh) or "silu"; it and the bias are applied to the fp32
     product. dtypes: bf16, fp16, fp32; float8_e4m3fn for the transpose of a contiguous w and a y of `out_dtype`, bf16 (the default) or fp16.
     `scales`, of fp8: fp32 tensors for x and w, one number a row of x and a column of w, [M / ranks] and [N], or a number for
-    all, or [M / ranks, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. The product is multiplied by both.
+    all, or [M / ranks, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. The product is multiplied by both. `strategy`: how it is
+    done, a sy.Strategy; "auto": what tuning has found, else what is estimated to be the fastest. Without gradients then.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """
@@ -97,4 +99,5 @@ def all_gather_matmul(
         out_dtype=out_dtype,
         activation=activation,
         axis=axis,
+        **given(strategy),
     )

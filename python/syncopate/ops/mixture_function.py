@@ -19,7 +19,9 @@ from ..call.arguments import require_whole
 from ..call.autocast import cast_operands, is_any_enabled
 from ..call.places import require_tensors
 from ..group import Group
-from .differentiable import recorded, refuse_gradients, wanted
+from ..strategy import Strategy
+from ..strategy import given as strategy_given
+from .differentiable import STRATEGY_REFUSED, recorded, refuse_gradients, wanted
 from .mixture import Moe
 from .mixture_handle import Handle
 from .mixture_scaled import ScaledMoe, ScaledTensorMoe, kind_of_scales
@@ -95,6 +97,7 @@ def moe(
     scales: Sequence[torch.Tensor] | None = None,
     out_dtype: torch.dtype | None = None,
     products: tuple[Any, Any] | None = None,
+    strategy: Strategy | str = "auto",
 ) -> torch.Tensor:
     """y [T, H] of this rank's tokens x [T, H]: the sum over a token's topk experts, in that order and in fp32, of its weight times
     (act(x @ w1[:, :F]) * (x @ w1[:, F:])) @ w2. topk_ids, topk_weights: [T, topk], ids of all experts; w1 [E / ranks, H, 2 F],
@@ -126,14 +129,18 @@ def moe(
     that there is memory for as many more (Moe.bytes_ahead). On a GPU a call is not waited for: use an operator, whose
     `check()` tells it of all calls (sy.ops.Moe), or `dispatch`, whose handle's tells it of one.
 
+    `strategy`: as of all_gather_matmul; without gradients then. Unfused the host reads how many rows each expert gets: it is never
+    chosen, and no CUDA graph holds such a call.
+
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """
+    how = strategy_given(strategy)
     given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
     require_tensors(topk_ids=topk_ids, **given)
     is_fp8 = x.dtype == torch.float8_e4m3fn
     if not is_fp8 and (scales is not None or out_dtype not in (None, x.dtype)):
         raise ValueError(f"scales and out_dtype are of x in {torch.float8_e4m3fn}, got {x.dtype}")
-    own = {} if products is None else {"products": products}
+    own = how if products is None else {"products": products, **how}
     routed = (x, topk_ids, topk_weights, w1, w2)
     # torch.compile takes an op as it is, and can look into nothing else of a call, nor into the making of a group.
     if not own and torch.compiler.is_compiling() and (name := _name_of(group)):
@@ -152,11 +159,11 @@ def moe(
         refuse_gradients_of_fp8("sy.ops.moe", given, scales)
         return of_fp8(*routed, scales, members, activation, bound, over, parallel, out_dtype, **own)
     extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
-    if own:
+    if products is not None:
         refuse_gradients("sy.ops.moe with products of yours", "sy.ops.moe", given, list(given.values()))
     elif names := wanted(given):
         options = {"activation": activation, "bound": bound or 0, "over": over, "parallel": parallel}
-        return recorded("moe", members, routed, names, {}, **options)
+        return recorded("moe", members, routed, names, {STRATEGY_REFUSED: bool(how)}, **options)
     operator = kept(extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over, **own)
     return cache.run(operator.run, *(one.contiguous() for one in routed))[0]
 

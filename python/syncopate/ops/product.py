@@ -16,7 +16,7 @@ from ..call.places import check_operand, require_tensors, written
 from ..group import Group
 from ..strategy import Strategy
 from . import scales as scaling
-from .differentiable import recorded, wanted
+from .differentiable import STRATEGY_REFUSED, recorded, wanted
 from .operator import Data, Operator, Weights, cached, members_of, problem_of
 from .scales import Scales
 
@@ -175,7 +175,7 @@ def call_cached(
     **options: Any,
 ) -> torch.Tensor:
     """kind's function of x [M, K] and w [K, N]. `gathered`: the axis along which x is this rank's part. `scales`: of x
-    and w, as a user gives them."""
+    and w, as a user gives them. `options`: of the operator; `strategy` only where a user gives one."""
     if out is None and is_any_enabled():  # with `out` torch.mm casts nothing either
         x, w, bias = cast_operands(x, w, bias)
     called = kind, group, out_dtype, scales is None, *options.values()
@@ -207,6 +207,7 @@ def call_cached(
             "a product with scales has none": scales is not None,
             "out= takes no call that is recorded": out is not None,
             f"its rows, {m}, must be a multiple of the ranks then": kind.shares_rows and m % members.size > 0,
+            STRATEGY_REFUSED: "strategy" in options,
         }
         return recorded(kind.name, members, (x, w), names, refused, bias=bias, **options)
     kinds, scales = scaling.taken(scales, x.shape[0], n, k)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ..group import Group
+from ..strategy import Strategy, given
 from .product import OneProduct, call_cached
 from .shards import rows_of, summed
 
@@ -65,6 +66,7 @@ def matmul_reduce_scatter(
     *,
     scales: Sequence[torch.Tensor] | None = None,
     out_dtype: torch.dtype | None = None,
+    strategy: Strategy | str = "auto",
 ) -> torch.Tensor:
     """reduce_scatter(x @ w), fused. x: [M, K], w: [K, N] or the transpose of a contiguous [N, K]; returns this rank's
     M / ranks rows of the sum over ranks, [M / ranks, N]. dtypes: bf16, fp16, fp32; float8_e4m3fn with `scales` and `out_dtype`
@@ -73,7 +75,9 @@ def matmul_reduce_scatter(
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """
-    return call_cached(MatmulReduceScatter, x, w, group, out, scales=scales, out_dtype=out_dtype)
+    return call_cached(
+        MatmulReduceScatter, x, w, group, out, scales=scales, out_dtype=out_dtype, **given(strategy)
+    )
 
 
 def matmul_all_reduce(
@@ -84,8 +88,11 @@ def matmul_all_reduce(
     *,
     scales: Sequence[torch.Tensor] | None = None,
     out_dtype: torch.dtype | None = None,
+    strategy: Strategy | str = "auto",
 ) -> torch.Tensor:
     """all_reduce(x @ w), fused: as matmul_reduce_scatter, and returns the whole sum [M, N] on every rank. The gradient that comes
     for it is summed over ranks, as torch's functional all-reduce does: where every rank computes the same loss of it, use
     torch.ops.syncopate.matmul_all_reduce(…, replicated_grad=True)."""
-    return call_cached(MatmulAllReduce, x, w, group, out, scales=scales, out_dtype=out_dtype)
+    return call_cached(
+        MatmulAllReduce, x, w, group, out, scales=scales, out_dtype=out_dtype, **given(strategy)
+    )
