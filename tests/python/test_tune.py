@@ -117,7 +117,7 @@ def test_mixtures_of_experts_are_tuned_by_their_tiles_and_take_the_winner(tune, 
     stored = json.loads(file.read_text())
     rows, (result,) = 32, stored["results"]
     result["strategy"] = next(
-        t["strategy"] for t in trials if f'"block_m": {rows}' in json.dumps(t["strategy"])
+        t["strategy"] for t in result["trials"] if f'"block_m": {rows}' in json.dumps(t["strategy"])
     )
     result["when"] += 1
     file.write_text(json.dumps(stored))
@@ -154,7 +154,7 @@ def test_attention_is_tuned_by_its_kinds_and_takes_the_winner(tune, run, cache, 
     names = [trial["name"] for trial in answer["trials"]]
     assert names[:2] == ["default", "unfused"]
     assert all(trial["us"] > 0 for trial in answer["trials"][:2]), answer["trials"]
-    assert "ring" in " ".join(names)
+    assert any("head_parts=" in name for name in names)
     assert not any("wrong" in trial["refused"] for trial in answer["trials"])
     file = tmp_path / "results.json"
     assert tune("--export", file, ATTENTION).code == 0
@@ -172,7 +172,7 @@ def test_attention_is_tuned_by_its_kinds_and_takes_the_winner(tune, run, cache, 
     assert taken.out.splitlines() == [f"({won}, {won}, {usual})"] * 2, taken.out + taken.err
     taken = run(sys.executable, "-c", TAKES_A_KIND, SYNCOPATE_TUNE="off", **words)
     assert taken.out.splitlines() == [f"({usual}, {usual}, {usual})"] * 2, taken.out + taken.err
-    varied = tune(ATTENTION, "--ranks", "2", "--budget", "2", "--vary", "kind=ring,ulysses", "--json")
+    varied = tune(ATTENTION, "--ranks", "2", "--budget", "12", "--vary", "kind=ring,ulysses", "--json")
     assert {"kind=ring", "kind=ulysses"} <= {trial["name"] for trial in json.loads(varied.out)["trials"]}
 
 
@@ -325,7 +325,7 @@ def test_a_mixture_is_searched_once_where_nothing_is_stored_for_it(run, tmp_path
     ("spec", "name"),
     [
         ("all_gather_matmul:M=8192,N=3584,K=8192,ranks=8", None),
-        ("attention:S=16384,ranks=4", "all_gather"),
+        ("attention:S=16384,ranks=4", "ulysses"),
         ("mlp_chain:M=256,H=12288,F=6144", None),
         ("moe:T=512,E=8,topk=2,H=512,F=512,ranks=2", None),
     ],

@@ -103,7 +103,7 @@ class Attention:
         self.b, self.h, self.hkv, self.s, self.d = b, h, hkv, s, d
         self.scale = d**-0.5 if scale is None else scale
         self.kind = self.asked_kind = kind
-        self.require(inner)
+        self._require(inner)
         self.padded_d = padded_head(d, self.group.device)
         self.documents = documents_of(cu_seqlens, s)
         shape = (b, h, hkv, s, self.padded_d)
@@ -139,7 +139,7 @@ class Attention:
         self._way = self._set_up(most)
         self._recorded: Attention | None = None  # the same by the plain kernel, which keeps times
 
-    def require(self, inner: int) -> None:
+    def _require(self, inner: int) -> None:
         h, hkv = self.h, self.hkv
         if self.dtype not in (torch.bfloat16, torch.float16):
             raise ValueError(f"expected dtype bf16 or fp16, got {self.dtype}")

@@ -60,7 +60,7 @@ def take(op: Attention, strategy: Strategy) -> None:
         raise ValueError(f"kind {op.kind!r}: the strategy says {strategy.kind!r}")
     elif strategy.kind:
         op.kind, op.inner = strategy.kind, strategy.inner or op.inner
-    op.require(op.inner)
+    op._require(op.inner)
     op.split, op.parts = strategy.split or op.split, strategy.head_parts or op.parts
     op.strategy = op.kernel.strategy = strategy
 
