@@ -15,7 +15,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from host_script import expect, join, on_ranks  # noqa: E402
-from syncopate import ranks  # noqa: E402
+from syncopate import _syncopate, ranks  # noqa: E402
 from syncopate.call import cache  # noqa: E402
 from syncopate.ops import Attention, Moe  # noqa: E402
 
@@ -89,7 +89,8 @@ def check_attention(place: ranks.Place) -> None:
         fused = Attention(b, h, hkv, s, d, torch.bfloat16, **options, kind="all_gather")
         op = Attention(b, h, hkv, s, d, torch.bfloat16, **options, strategy=UNFUSED)
         expect(
-            op.strategy.unfused and op.kind == "all_gather" and '"op"' not in op.plan.to_json(), f"{options}: it moves"
+            op.strategy.unfused and op.kind == "all_gather" and '"op"' not in op.plan.to_json(),
+            f"{options}: it moves",
         )
         for call in range(3):
             q, k, v = (
@@ -99,7 +100,9 @@ def check_attention(place: ranks.Place) -> None:
             own = [op.shard(one) for one in (q, k, v)]
             expect(op.rows == fused.rows, "rows")
             for one, other in zip(op(*own), fused(*own), strict=True):
-                near = torch.allclose(one.float(), other.float(), atol=2e-2)  # that one takes rows as they come
+                near = torch.allclose(
+                    one.float(), other.float(), atol=2e-2
+                )  # that one takes rows as they come
                 expect(near, f"{options}, call {call}: not what the fused one makes")
         op.check()
         op.close()
@@ -121,6 +124,24 @@ def check_attention(place: ranks.Place) -> None:
         expect(torch.allclose(o.float(), usual.float(), atol=2e-2), f"{strategy}: o")
         expect(torch.allclose(lse, usual_lse, atol=1e-3), f"{strategy}: lse")
     refused(ValueError, "'quick'", sy.ops.attention, q, k, v, strategy="quick")
+
+
+def check_report(place: ranks.Place) -> None:
+    """Of torch's op, which chooses by itself: that K and V are gathered, and why."""
+    q, k, v = (data(1, n, 16, 16, seed=70 + i).bfloat16() for i, n in enumerate((4, 2, 2)))
+    usual, _ = torch.ops.syncopate.attention(q, k, v, dist.group.WORLD.group_name)
+    choose = _syncopate.choose_attention
+    _syncopate.choose_attention = lambda *_, **__: (UNFUSED, 1.0, False, "by the estimate on a machine")
+    try:
+        o, _ = torch.ops.syncopate.attention(q, k, v, dist.group.WORLD.group_name, scale=0.25)
+    finally:
+        _syncopate.choose_attention = choose
+    expect(torch.allclose(o.float(), usual.float(), atol=2e-2), "o")
+    calls = sy.report().calls
+    expect(
+        calls["attention", "unfused, torch gathers K and V: by the estimate on a machine"] == 1, str(calls)
+    )
+    expect(calls["attention", "fused"] == 1, str(calls))
 
 
 def check_mixture(size: int) -> None:
@@ -153,6 +174,7 @@ def check(place: ranks.Place) -> None:
     join(place)
     check_functions(place.size)
     check_attention(place)
+    check_report(place)
     check_mixture(place.size)
     cache.close()
     dist.destroy_process_group()
