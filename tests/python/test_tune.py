@@ -310,9 +310,32 @@ dist.destroy_process_group()
 """
 
 
-def test_a_mixture_is_searched_once_where_nothing_is_stored_for_it(run, tmp_path):
-    file = tmp_path / "experts.py"
-    file.write_text(EXPERTS)
+SEQUENCE = """
+import torch, torch.distributed as dist
+from syncopate.host.interpreter import enable
+enable()
+import syncopate as sy
+from syncopate.measure import search
+dist.init_process_group("gloo")
+searches, once = [], search.search_spec
+search.search_spec = lambda *given, **options: searches.append(once(*given, **options))
+q, k = torch.ones(1, 2, 32, 16, dtype=torch.bfloat16), torch.ones(1, 1, 32, 16, dtype=torch.bfloat16)
+for _ in range(2):
+    o, _ = sy.ops.attention(q, k, k)
+    assert (o == 1).all(), o
+    sy.close()
+sy.ops.attention(q, k, k, window=8)  # which no SPEC says
+if dist.get_rank() == 0:
+    print("searched", len(searches), "rows", q.shape[2], flush=True)
+sy.close()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("code", [EXPERTS, SEQUENCE], ids=["mixture", "attention"])
+def test_what_a_spec_says_is_searched_once_where_nothing_is_stored_for_it(code, run, tmp_path):
+    file = tmp_path / "code.py"
+    file.write_text(code)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {"SYNCOPATE_CACHE_DIR": str(tmp_path / "cache"), "SYNCOPATE_TUNE_BUDGET": "6"}
     for mode, searches in (("read", 0), ("auto", 1), ("auto", 0)):
