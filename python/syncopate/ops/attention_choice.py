@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
-
 from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
-from ..strategy import PROGRAMS_ON_HOST, Strategy, shared
+from ..strategy import PROGRAMS_ON_HOST, Strategy, device_name, shared
 from ..strategy.search_hook import search_if_asked
 from ..strategy.store_scope import scope
 
@@ -31,14 +29,15 @@ def chosen(op: Attention, strategy: Strategy | None, most: int | None) -> Strate
     op.why = "it was told to"
     if strategy is not None and (strategy.unfused or strategy.kind or op.kind != "auto"):
         return strategy
-    stored = scope(group.device) if op.is_usual and strategy is None else {}
+    device = device_name() if group.device == "cuda" else ""
+    known = op.is_usual and strategy is None and (device or group.device == "host")
+    stored = scope(group.device) if known else {}
     if stored:
         search_if_asked(op.spec, group)
     found, _, measured, op.why = _syncopate.choose_attention(
         kernel.problem.shape, DTYPE_NAMES[op.dtype], op.all_rows, op.documents, op.causal, op.window,
         "gluon" if op.is_gluon else "triton", (op.tiling.block_m, op.tiling.block_n), op.inner, op.kind, group.nodes, most,
-        torch.cuda.get_device_name(group.ordinal) if group.device == "cuda" else "",
-        cuda=group.device == "cuda", unfused=group.process_group is not None and strategy is None,
+        device, cuda=group.device == "cuda", unfused=group.process_group is not None and strategy is None,
         spec=op.spec if stored else "", hash=stored.get("kernel", ""), versions=stored.get("versions", ""),
     )  # fmt: skip
     if strategy is not None:
