@@ -101,22 +101,6 @@ nb::list to_list(const std::vector<tune::Candidate>& candidates) {
     return made;
 }
 
-tune::AttentionProblem problem_of(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
-                                  const std::vector<RowList>& rows,
-                                  const std::vector<std::int64_t>& documents, bool causal,
-                                  std::int64_t window, const std::string& kernel,
-                                  const std::array<std::int32_t, 2>& tile) {
-    const auto& [batch, heads, kv_heads, length, head_dim] = shape;
-    tune::AttentionProblem problem{.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
-                                   .sequence = to_sequence(length, documents, causal, window),
-                                   .rows = to_rows_of_ranks(rows),
-                                   .kernel = {}};
-    if (kernel == "gluon") problem.kernel.name = tune::AttentionKernelName::gluon;
-    problem.kernel.tile.block_m = tile[0];
-    problem.kernel.tile.block_n = tile[1];
-    return problem;
-}
-
 /// (strategy, µs, whether these were measured, note)
 nb::tuple choose_attention(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
                            const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
@@ -125,10 +109,15 @@ nb::tuple choose_attention(const std::array<std::int64_t, 5>& shape, const std::
                            const std::string& kind, std::int32_t nodes, std::optional<std::int64_t> bounded,
                            const std::string& device, bool cuda, bool unfused, const std::string& spec,
                            const std::string& hash, const std::string& versions) {
-    tune::AttentionProblem problem = problem_of(shape, dtype, rows, documents, causal, window, kernel, tile);
-    problem.inner = inner;
-    problem.kind = kind;
-    problem.nodes = nodes;
+    const auto& [batch, heads, kv_heads, length, head_dim] = shape;
+    tune::AttentionProblem problem{.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
+                                   .sequence = to_sequence(length, documents, causal, window),
+                                   .rows = to_rows_of_ranks(rows),
+                                   .kernel = {.tile = {.block_m = tile[0], .block_n = tile[1]}},
+                                   .inner = inner,
+                                   .nodes = nodes,
+                                   .kind = kind};
+    if (kernel == "gluon") problem.kernel.name = tune::AttentionKernelName::gluon;
     problem.bounded = bounded;
     const auto machine =
         unwrap(tune::nearest_machine(device, static_cast<std::int32_t>(rows.size()) / nodes));
