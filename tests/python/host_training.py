@@ -1,6 +1,6 @@
 """Training on sequences that are sharded over host ranks of a gloo process group; run by test_attention_backward.py.
 
-    host_training.py RANKS CHECK...      losses, options, named, evaluated, unequal, chosen, dtensors, torchs
+    host_training.py RANKS CHECK...      losses, options, named, evaluated, arguments, unequal, chosen, dtensors, torchs
 
 Exits 1 with the first thing that is wrong.
 """
@@ -27,6 +27,8 @@ from syncopate.call import cache  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from torch.nn.attention import flex_attention as flexible  # noqa: E402
+from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention as named  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -175,6 +177,52 @@ def check_evaluated(size: int) -> None:
                     expect(False, "weights of this rank's rows alone")
     torch.testing.assert_close(y, right, rtol=2e-2, atol=2e-2)
     expect(torch.backends.mha.get_fastpath_enabled() == fast, "torch's fast path is not as it was")
+
+
+def check_arguments(size: int) -> None:
+    """What the call says that stands in for torch's is said as torch takes it: nothing is left out without a word. flex_attention,
+    which knows nothing of the other ranks, is refused by all names of modules, and back behind the end."""
+    q, k, v = (sy.shard_rows(one, dim=2) for one in drawn(size)[:3])
+    whole, mask = {"enable_gqa": True}, torch.ones(ROWS, ROWS, dtype=torch.bool)
+    meta, flex = q.to("meta"), flex_attention
+    with sy.context_parallel():
+        right = named(q, k, v, is_causal=True, **whole)
+        for args, options in (
+            ((q, k, v, None, 0.0, True), {}),
+            ((q, k), {"value": v, "is_causal": True, "dropout_p": 0, "scale": D**-0.5}),
+            ((), {"query": q, "key": k, "value": v, "attn_mask": None, "is_causal": True}),
+        ):
+            expect(torch.equal(named(*args, **options, **whole), right), f"{options}: other values")
+        expect(named(meta, meta, meta).shape == q.shape, "of the device meta")
+        for args, options, kind, said in (
+            ((q, k, v), {"iscausal": True}, TypeError, "unexpected keyword argument 'iscausal'"),
+            ((q, k, v), {"causal": True}, TypeError, "unexpected keyword argument 'causal'"),
+            ((q, k, v), {"window": 3}, TypeError, "unexpected keyword argument 'window'"),
+            ((q, k, v), {"query": q}, TypeError, "multiple values for argument 'query'"),
+            ((q, k, v, None, 0.0, True, 0.5), {}, TypeError, "positional arguments"),
+            ((q, k), {}, TypeError, "missing 1 required positional argument: 'value'"),
+            ((), {}, TypeError, "missing 3 required positional arguments"),
+            ((q, k, v), {"is_causal": 1}, TypeError, "is_causal must be bool, not int"),
+            ((q, k, v), {"is_causal": "no"}, TypeError, "is_causal must be bool, not str"),
+            ((q, k, v), {"is_causal": None}, TypeError, "is_causal must be bool, not NoneType"),
+            ((q, k, v, mask), {}, ValueError, "a mask is given"),
+            ((q, k, v, None, 0.5), {}, ValueError, "dropout"),
+        ):
+            try:
+                named(*args, **options, **whole)
+            except kind as error:
+                expect(said in str(error), f"{options}: {error}")
+            else:
+                expect(False, f"{options}: not refused")
+        for call in (flex_attention, flexible.flex_attention):
+            for options in ({}, {"score_mod": lambda score, *_: score}, {"return_lse": True}):
+                try:
+                    call(k, k, v, **options)
+                except ValueError as error:
+                    expect("flex_attention would attend to this rank's rows alone" in str(error), str(error))
+                else:
+                    expect(False, "flex_attention of this rank's rows alone")
+    expect(flexible.flex_attention is flex_attention is flex, "flex_attention behind the end")
 
 
 def in_fp64(whole, causal: bool):

@@ -146,6 +146,10 @@ def test_torchs_attention_is_taken_by_whatever_name_it_is_called(run):
     train(run, 2, "named")
 
 
+def test_what_the_call_in_torchs_place_is_given_is_taken_as_torch_takes_it(run):
+    train(run, 2, "arguments")
+
+
 def test_a_backward_of_another_kind_than_the_forward_says_so(run):
     train(run, 2, "chosen")
 

@@ -28,6 +28,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.nn import functional
+from torch.nn.attention import flex_attention
 
 from ..call.arguments import elements_of, require_whole
 from ..face.rows import require_sharding
@@ -36,7 +37,6 @@ from . import report
 from .function_names import Names
 
 _FUNCTION = "scaled_dot_product_attention"
-_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _OF_MODULES = tuple(signature(functional.multi_head_attention_forward).parameters)
 _ROWS = 2  # the axis of rows
 
@@ -52,9 +52,10 @@ def context_parallel(
     length: int | None = None,
 ) -> Iterator[None]:
     """Within it, torch.nn.functional.scaled_dot_product_attention is that of the whole sequence, by whatever name a module has for
-    it, in all threads. What an object or a closure holds of it, torch.ops.aten and flex_attention are left. `group`: a mesh of one
-    axis, or a process group, whose ranks hold the rows; default: the world. DTensors say it themselves. `sharding`, `cu_seqlens`,
-    `kind` and `length`: as of sy.ops.attention; `window` likewise, which torch's function has no word for."""
+    it, in all threads, and flex_attention is a ValueError. What an object or a closure holds of them, also a compiled flex_attention,
+    and torch.ops.aten are left. `group`: a mesh of one axis, or a process group, whose ranks hold the rows; default: the world.
+    DTensors say it themselves. `sharding`, `cu_seqlens`, `kind` and `length`: as of sy.ops.attention; `window` likewise, which
+    torch's function has no word for."""
     members = group.get_group() if isinstance(group, DeviceMesh) else group
     if members is not None:
         members = the_process_group(members)
@@ -80,7 +81,10 @@ def context_parallel(
             functional.multi_head_attention_forward = _without_weights(_outside.by_modules)
         _standing_in.append(ours)
         _names.replace(ours)
-        torch.backends.mha.set_fastpath_enabled(False)  # modules in eval() attend by it, without that function
+        _flex_names.replace(_refused)
+        torch.backends.mha.set_fastpath_enabled(
+            False
+        )  # modules in eval() attend by it, without that function
     try:
         yield
     finally:
@@ -90,6 +94,7 @@ def context_parallel(
                 _names.replace(_standing_in[-1])
             else:
                 _names.restore()
+                _flex_names.restore()
                 torch.backends.mha.set_fastpath_enabled(_outside.fast)
                 functional.multi_head_attention_forward = _outside.by_modules
 
@@ -117,9 +122,25 @@ class _Sharded:
         self.__name__, self.__module__ = _FUNCTION, functional.__name__
         self.before, self._group, self._options = before, group, options
 
-    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        given = dict(zip(_NAMES, args, strict=False)) | kwargs
-        operands = [given[name] for name in _NAMES[:3]]
+    def __call__(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        given: dict[str, Any] = {
+            "attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa,
+        }  # fmt: skip
+        operands = [query, key, value]
+        for name in ("is_causal", "enable_gqa"):
+            if not isinstance(given[name], bool):  # as torch has it
+                raise TypeError(f"{_FUNCTION}: {name} must be bool, not {type(given[name]).__name__}")
         sharded = [isinstance(one, DTensor) for one in operands]
         why = _objection(given, operands)
         axis = _sharded_axis(operands) if all(sharded) else None
@@ -139,7 +160,8 @@ class _Sharded:
             )
         if why:
             report.count(_FUNCTION, why)
-            return self.before(*args, **kwargs)
+            said = {name: value for name, value in given.items() if value is not _DEFAULTS[name]}
+            return self.before(*operands, **said)
         if axis is None:
             return self._attend(operands, the_process_group(self._group).group_name, given)
         mesh, placements = operands[0].device_mesh, operands[0].placements
@@ -153,11 +175,32 @@ class _Sharded:
         attended = torch.ops.syncopate.attention(
             *operands,
             group_name,
-            causal=bool(given.get("is_causal")),
-            scale=given.get("scale"),
+            causal=given["is_causal"],
+            scale=given["scale"],
             **self._options,
         )
         return attended[0]
+
+
+_Sharded.__call__.__qualname__ = _FUNCTION  # of which Python's own errors tell
+_DEFAULTS = _Sharded.__call__.__kwdefaults__ | {"attn_mask": None, "dropout_p": 0.0, "is_causal": False}
+
+
+class _Refused:
+    """flex_attention, whose masks and scores see the rows of one rank alone."""
+
+    def __init__(self, original: Any) -> None:
+        self.__name__, self.__module__, self._original = "flex_attention", original.__module__, original
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if any(
+            isinstance(one, DTensor) for one in (*args[:3], *kwargs.values())
+        ):  # torch knows that they are sharded
+            return self._original(*args, **kwargs)
+        raise ValueError(
+            "context_parallel: flex_attention would attend to this rank's rows alone: call scaled_dot_product_attention, and say "
+            "is_causal, window or cu_seqlens"
+        )
 
 
 class _Outside:
@@ -168,6 +211,8 @@ class _Outside:
 
 
 _names = Names(functional, _FUNCTION, torch._C._nn.scaled_dot_product_attention, _Sharded)
+_refused = _Refused(flex_attention.flex_attention)
+_flex_names = Names(flex_attention, "flex_attention", flex_attention.flex_attention, _Refused)
 _standing_in: list[_Sharded] = []  # contexts that have not ended; the innermost is the last
 _outside = _Outside()
 _lock = threading.Lock()
@@ -177,10 +222,11 @@ def _objection(given: dict[str, Any], operands: Sequence[torch.Tensor]) -> str:
     """Why torch.ops.syncopate.attention does not do the call; "" where it does."""
     q, k, v = operands
     kind = q.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else q.dtype
-    if given.get("attn_mask") is not None:
+    cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    dtype = torch.get_autocast_dtype(kind) if cast else q.dtype
+    if given["attn_mask"] is not None:
         return "a mask is given, of which the ranks see a part each: say is_causal, window or cu_seqlens"
-    if given.get("dropout_p"):
+    if given["dropout_p"]:
         return "dropout of weights"
     if dtype not in (torch.bfloat16, torch.float16):
         return f"operands of {dtype}, not bf16 or fp16"
@@ -189,7 +235,7 @@ def _objection(given: dict[str, Any], operands: Sequence[torch.Tensor]) -> str:
         return f"it takes [B, heads, rows, D], not {shapes}"
     if k.shape != v.shape or q.shape[:1] + q.shape[2:] != k.shape[:1] + k.shape[2:]:
         return f"{shapes} are not rows of one sequence"
-    if q.shape[1] != k.shape[1] and not given.get("enable_gqa"):
+    if q.shape[1] != k.shape[1] and not given["enable_gqa"]:
         return f"{q.shape[1]} heads of q and {k.shape[1]} of k, without enable_gqa"
     return ""
 

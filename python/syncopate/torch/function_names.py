@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import BuiltinFunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 Place = tuple[dict[str, Any], str]  # names of a module, and one of them
@@ -50,11 +50,11 @@ class Names:
         ]
 
     def _look(self) -> list[Place]:
-        places = []
+        places, original = [], type(self._original)
         for module in list(sys.modules.values()):
             names = getattr(module, "__dict__", None)
             for name, value in list(names.items()) if isinstance(names, dict) else ():
                 kind = type(value)
-                if kind is self._kind or (kind is BuiltinFunctionType and value is self._original):
+                if kind is self._kind or (kind is original and value is self._original):
                     places.append((names, name))
         return places
