@@ -51,12 +51,15 @@ def refused(call: Callable[[], Any], kind: type[Exception], said: str) -> None:
         expect(False, f"no error: {said}")
 
 
-def check_results(size: int) -> None:
-    """Of every function, with tensors elsewhere, transposed, as parameters, into `out`, and not of the last call's values."""
+Case = tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Any]]
+
+
+def functions(size: int) -> list[Case]:
+    """Each with the shapes of its operands, and what it is to give."""
     group, ops = dist.group.WORLD.group_name, sy.ops
     gather, scatter = unfused.gather, unfused.scatter
     exchange = unfused.exchange
-    cases: list[tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Any]]] = [
+    return [
         ([(8, K), (K, N)], ops.all_gather_matmul, lambda x, w: gather(x, group) @ w),
         (
             [(8, K), (N, K), (N,)],
@@ -78,7 +81,11 @@ def check_results(size: int) -> None:
             lambda x, v, w: scatter(torch.relu(gather(x, group) @ v) @ w, group),
         ),
     ]
-    for number, (shapes, call, exact) in enumerate(cases):
+
+
+def check_results(size: int) -> None:
+    """Of every function, with tensors elsewhere, transposed, as parameters, into `out`, and not of the last call's values."""
+    for number, (shapes, call, exact) in enumerate(functions(size)):
         for turn in range(3):
             given = [data(*shape, seed=100 * number + 10 * turn + i) for i, shape in enumerate(shapes)]
             right = exact(*given)
@@ -90,6 +97,74 @@ def check_results(size: int) -> None:
             expect(alone == (turn > 0), f"function {number}, call {turn}: by C++ {alone}")
         out = torch.full_like(right, float("nan"))
         expect(call(*given, out=out) is out and torch.equal(out, right), f"function {number} into out")
+
+
+def laid_otherwise(made: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Tensors of `made`'s shape that kernels cannot read where they lie."""
+    if made.dim() == 1:
+        return {"every other": made.repeat_interleave(2)[::2], "one number": made[:1].expand(len(made))}
+    m, n = made.shape
+    wide, tall = made.repeat(1, 2), made.repeat_interleave(2, 0)
+    beyond = torch.zeros(m * n + 1)[1:].view(m, n)
+    cut = torch.zeros(m, n + 1)[:, 1:]
+    return {
+        "begins 4 bytes beyond": beyond.copy_(made),
+        "a part of longer rows": cut.copy_(made),
+        "transposed": made.t().contiguous().t(),
+        "transposed, with gaps": wide.t().contiguous().t()[:, :n],
+        "every other column": made.repeat_interleave(2, 1)[:, ::2],
+        "every other row": tall[::2],
+        "one row": made[:1].expand(m, n),
+        "one column": made[:, :1].expand(m, n),
+        "one number": made[:1, :1].expand(m, n),
+        "rows that overlap": wide.flatten().as_strided((m, n), (4, 1)),
+        "diagonals": wide.flatten().as_strided((m, n), (1, 1)),
+    }
+
+
+def check_layouts(size: int) -> None:
+    """Whatever way operands lie, and after calls of others: a function takes a copy; an object says what to do, of x also where
+    its kernel would fail in the midst of the call, and goes on."""
+    for number, (shapes, call, exact) in enumerate(functions(size)):
+        plain = [data(*shape, seed=100 * number + i) for i, shape in enumerate(shapes)]
+        for _ in range(2):
+            call(*plain)
+        for place, one in enumerate(plain):
+            for name, other in laid_otherwise(one).items():
+                given = [*plain[:place], other, *plain[place + 1 :]]
+                for turn in range(2):
+                    right = torch.equal(call(*given), exact(*given))
+                    expect(right, f"function {number}, operand {place}, {name}, call {turn}")
+        out = exact(*plain)
+        for name in ("begins 4 bytes beyond", "a part of longer rows"):
+            into = laid_otherwise(out)[name].fill_(float("nan"))
+            try:
+                expect(torch.equal(call(*plain, out=into), out), f"function {number} into {name}")
+            except ValueError as error:
+                expect("out: its rows must begin at multiples of 16 bytes" in str(error), str(error))
+        expect(by_cpp(lambda: call(*plain)), f"function {number}: the call after")  # noqa: B023
+    m, k, n = 8 * size, K, N
+    for kind, rows in (
+        (sy.ops.AllGatherMatmul, 8),
+        (sy.ops.MatmulReduceScatter, m),
+        (sy.ops.MatmulAllReduce, m),
+        (sy.ops.MatmulAllToAll, m),
+        (sy.ops.AllToAllMatmul, m),
+    ):
+        op, x, w = kind(m, n, k, torch.float32), data(rows, k, seed=1), data(k, n, seed=2)
+        right = op(x, w)
+        for place, one in enumerate((x, w)):
+            for name, other in laid_otherwise(one).items():
+                given = (other, w) if place == 0 else (x, other)
+                try:
+                    made = op(*given)
+                except ValueError as error:
+                    said = ("contiguous" in str(error), str(error).startswith("xw"[place]))
+                    expect(all(said), f"{kind.name}, {name}: {error}")
+                else:
+                    expect(bool(made.isfinite().all()), f"{kind.name}, {name}")
+                expect(torch.equal(op(x, w), right), f"{kind.name}: the call after {name}")
+        op.close()
 
 
 def check_messages(size: int) -> None:
@@ -268,6 +343,7 @@ def check(place: ranks.Place) -> None:
     dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
     for one in (
         check_results,
+        check_layouts,
         check_messages,
         check_gradients,
         check_what_is_written,

@@ -16,6 +16,7 @@ import torch
 from ..call import known
 from ..call.autocast import cast_operands, is_any_enabled
 from ..call.cache import run
+from ..call.laid_out import rows
 from ..call.places import require_tensors
 from ..group import Group
 from ..strategy import Strategy, given
@@ -191,6 +192,7 @@ def feed_forward(
         return recorded(FeedForward.name, members, (x, w1, w2), names, refused, **options)
     extents = (x.shape[0] * members.size, x.shape[1], w1.shape[1], w2.shape[1])
     entry = cached(FeedForward, extents, x.dtype, members, **options)
-    y = run(entry.operator, x, w1, w2, out)
-    known.learn(called, tensors, tensors, entry)
+    taken = [rows(one) for one in tensors]
+    y = run(entry.operator, *taken, out)
+    known.learn(called, tensors, taken, entry)
     return y

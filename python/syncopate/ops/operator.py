@@ -11,8 +11,9 @@ import torch
 from .. import _syncopate
 from .._syncopate import layout
 from ..call import cache
-from ..call.executable import ALIGNED_ROWS, APART, ROWS, Executable, Operand
+from ..call.executable import ALIGNED_ROWS, APART, Executable, Operand
 from ..call.forward_mode import in_forward_mode
+from ..call.laid_out import are_apart
 from ..call.places import OutputPlaces, check_operand, check_rows, require_apart, written
 from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Stage
@@ -316,11 +317,11 @@ class Operator:
             made.append(Operand(name, self.dtype_of(name), shape, self._layout_of(name), inputs=moved))
         shape = (self.out_rows, self.n)
         brought = self._places.parts(shape) if self._places else []
-        return [*made, Operand("out", self.dtype_of("out"), shape, APART, outputs=brought)]
+        return [*made, Operand("out", self.dtype_of("out"), shape, self._layout_of("out"), outputs=brought)]
 
     def _layout_of(self, name: str) -> int:
         """What _check_operand asks for."""
-        return ALIGNED_ROWS if name in ("w", "w1", "w2") else APART if name == "copy" else ROWS
+        return ALIGNED_ROWS if name in ("w", "w1", "w2") else APART
 
     def shard(self) -> torch.Tensor:
         """This rank's place for x in the heap: what is written there is not copied."""
@@ -509,6 +510,10 @@ class Operator:
             raise ValueError(f"{name}: the last axis must be contiguous, its stride is {tensor.stride(-1)}")
         if name in ("out", "copy"):
             require_apart(name, tensor)
+        elif not are_apart(tensor):
+            raise ValueError(
+                f"{name}: its rows overlap, they are {tensor.stride(0)} apart: make it contiguous"
+            )
         if self._instead is None and name in ("w", "w1", "w2"):
             check_rows(name, tensor)
 

@@ -11,8 +11,9 @@ from ..call import known
 from ..call.arguments import require_whole
 from ..call.autocast import cast_operands, is_any_enabled
 from ..call.cache import run
-from ..call.executable import CONTIGUOUS
-from ..call.places import check_operand, require_tensors, written
+from ..call.executable import ALIGNED_ROWS, CONTIGUOUS
+from ..call.laid_out import rows, weight
+from ..call.places import check_operand, check_rows, require_tensors, written
 from ..group import Group
 from ..strategy import Strategy
 from . import scales as scaling
@@ -101,11 +102,21 @@ class OneProduct(Operator):
         return self.m
 
     def _layout_of(self, name):
+        if self._is_met(name):
+            return ALIGNED_ROWS
         return CONTIGUOUS if name == "bias" or name.startswith("scale") else super()._layout_of(name)
+
+    def _is_met(self, name: str) -> bool:
+        """Whether it is an x or y that the kernel meets where it is, as nothing of it moves."""
+        parameter = {"x": "a_desc", "out": "c_desc"}.get(name)
+        return parameter is not None and self._instead is None and parameter not in self.bindings[0]
 
     def _check_operand(self, name, tensor, shape):
         if name != "bias" and not name.startswith("scale"):
-            return super()._check_operand(name, tensor, shape)
+            super()._check_operand(name, tensor, shape)
+            if self._is_met(name):
+                check_rows(name, tensor)
+            return
         check_operand(name, tensor, shape, self.dtype_of(name), self.group.device)
         if not tensor.is_contiguous():
             raise ValueError(f"{name}: it must be contiguous, its strides are {list(tensor.stride())}")
@@ -154,11 +165,6 @@ class OneProduct(Operator):
 
 def _scales(given: Mapping[str, torch.Tensor]) -> Scales | tuple[()]:
     return (given["scale_x"], given["scale_w"]) if "scale_x" in given else ()
-
-
-def is_transposed(w: torch.Tensor) -> bool:
-    """Whether w [K, N] is the transpose of a contiguous [N, K], as a Linear layer keeps its weight."""
-    return w.stride(0) == 1 and w.stride(1) == w.shape[0] and w.shape[0] > 1
 
 
 def call_cached(
@@ -211,7 +217,8 @@ def call_cached(
         }
         return recorded(kind.name, members, (x, w), names, refused, bias=bias, **options)
     kinds, scales = scaling.taken(scales, x.shape[0], n, k)
-    transposed = is_transposed(w)
+    laid, (given_w, transposed) = rows(x), weight(w)
+    bias = None if bias is None else bias.contiguous()
     entry = cached(
         kind,
         (m, n, k),
@@ -223,6 +230,7 @@ def call_cached(
         out_dtype=out_dtype,
         **options,
     )
-    y = run(entry.operator, x, w.t() if transposed else w, out, bias, scales)
-    known.learn(called, tensors, [x, w, *([] if bias is None else [bias]), *scales], entry, transposed)
+    y = run(entry.operator, laid, given_w, out, bias, scales)
+    taken = [laid, given_w.t() if transposed else given_w, *([] if bias is None else [bias]), *scales]
+    known.learn(called, tensors, taken, entry, transposed)
     return y

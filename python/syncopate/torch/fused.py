@@ -9,24 +9,10 @@ from typing import Any
 import torch
 
 from ..call.cache import run
+from ..call.laid_out import rows, weight
 from ..face.rows import documents_of, unequal_rows
 from . import buckets, calls, recipes, report
 from .unfused import product, scatter, size_of
-
-
-def rows(x: torch.Tensor) -> torch.Tensor:
-    """x [rows, columns] as TMA descriptors take it: rows contiguous, each beginning at a multiple of 16 bytes."""
-    size = x.element_size()
-    apart = x.stride(0) >= x.shape[1] or x.shape[0] <= 1  # no broadcast rows, nor overlapping ones
-    fits = apart and x.stride(1) == 1 and x.stride(0) * size % 16 == 0 and x.data_ptr() % 16 == 0
-    return x if fits or not x.numel() else x.clone(memory_format=torch.contiguous_format)
-
-
-def weight(w: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    """w [K, N] as the kernels take it, and whether that is its transpose [N, K]."""
-    if w.stride(0) == 1 and w.stride(1) >= w.shape[0] and w.shape[0] > 1:
-        return rows(w.t()), True
-    return rows(w), False
 
 
 def all_gather_matmul(

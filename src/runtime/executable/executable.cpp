@@ -61,7 +61,7 @@ bool lies_as(Operand::Layout layout, const CallTensor& given, std::int64_t eleme
     if (given.strides[last] != 1) return false;
     if (layout == Layout::rows) return true;
     if (layout == Layout::apart) return are_apart(given);
-    bool aligned = given.address % 16 == 0;
+    bool aligned = given.address % 16 == 0 && are_apart(given);
     for (std::size_t axis = 0; axis < last; ++axis)
         aligned = aligned && (given.shape[axis] < 2 || given.strides[axis] * element % 16 == 0);
     return aligned;
@@ -71,7 +71,8 @@ const char* text_of(Operand::Layout layout) {
     switch (layout) {
         case Operand::Layout::any: return "any layout";
         case Operand::Layout::rows: return "a contiguous last axis";
-        case Operand::Layout::aligned_rows: return "contiguous rows that begin at multiples of 16 bytes";
+        case Operand::Layout::aligned_rows:
+            return "contiguous rows that begin at multiples of 16 bytes, and do not overlap";
         case Operand::Layout::contiguous: return "a contiguous array";
         case Operand::Layout::apart: return "contiguous rows that do not overlap";
     }

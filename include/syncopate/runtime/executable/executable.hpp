@@ -112,8 +112,9 @@ struct Operand {
     };
     enum class Layout : std::uint8_t {
         any,
-        rows,          ///< contiguous along the last axis
-        aligned_rows,  ///< so, and each row begins at a multiple of 16 bytes, as TMA reads them
+        rows,  ///< contiguous along the last axis
+        /// So, no two elements in one place, and each row begins at a multiple of 16 bytes, as TMA takes them.
+        aligned_rows,
         contiguous,
         apart,  ///< contiguous along the last axis, and no two elements in one place: for what a call writes
     };
