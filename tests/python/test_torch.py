@@ -49,6 +49,12 @@ def test_unusual_uses_are_right_or_refused(run):
     assert "ok: " in outcome.out
 
 
+def test_transforms_of_torch_func_are_right_or_refused(run):
+    outcome = run(sys.executable, HERE / "host_transforms.py", 2)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "ok: 2 checks" in outcome.out
+
+
 @pytest.mark.parametrize("how", ["torch,styles,compiled" if SWEEP else "torch,styles"])
 def test_the_example_trains_to_the_same_losses_by(how, run):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -243,7 +243,19 @@ def once(name: str, backward: Callable[..., tuple[Any, ...]]) -> Callable[..., t
     return run
 
 
-class _Telling:
+def _refuse_transforms(name: str, args: tuple[Any, ...]) -> None:
+    """RuntimeError where torch.func asks for derivatives, which it takes of other autograd functions than these."""
+    if _is_transformed() and torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
+        raise RuntimeError(
+            f"syncopate.{name.removesuffix('_recorded').removesuffix('_kept')} has no derivatives within torch.func (grad, vjp, jacrev): ask for "
+            "them by backward() or torch.autograd.grad"
+        )
+
+
+_is_transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+
+
+class Telling:
     """The library, where kernels of autograd are registered so that an op in C++ around them raises what they raise: torch's C
     interface lets none through, not even what ends a recomputation early."""
 
@@ -256,6 +268,7 @@ class _Telling:
                     lists = [one if isinstance(one, (list, tuple)) else [one] for one in args]
                     operands = [one for listed in lists for one in listed]
                     refuse_tangents({f"operand {number}": one for number, one in enumerate(operands)})
+                _refuse_transforms(name, args)
                 return kernel(*args, **given)
             except BaseException as error:
                 if not _syncopate.is_nested():
@@ -295,7 +308,7 @@ def _record(
         with torch._C._AutoDispatchBelowAutograd():
             return op.redispatch(keys & torch._C._after_autograd_keyset, *inputs, **options)
 
-    _Telling.impl(f"{name}_recorded", run, "Autograd", with_keyset=True)
+    Telling.impl(f"{name}_recorded", run, "Autograd", with_keyset=True)
 
 
 _record("attention", once("attention", attention), _remember_attention)
@@ -316,5 +329,5 @@ for _name, _backward in {
         f"syncopate::{_name}_recorded",
         once(_name, _backward),
         setup_context=_remember,
-        lib=_Telling,
+        lib=Telling,
     )

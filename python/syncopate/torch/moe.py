@@ -21,7 +21,7 @@ from ..group import Group, of_process_group
 from . import report
 from .autocast import autocast
 from .custom_ops import TAGS, _implement, library
-from .gradients import once
+from .gradients import Telling, once
 
 _GIVEN = "Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, str group_name"
 _OPTIONS = "str activation='silu', int bound=0, str over='error', str parallel='expert'"
@@ -233,5 +233,5 @@ def _gradients(ctx: Any, grad: torch.Tensor, *_: Any) -> tuple[Any, ...]:
 
 
 torch.library.register_autograd(
-    "syncopate::moe_kept", once("moe", _gradients), setup_context=_setup, lib=library
+    "syncopate::moe_kept", once("moe", _gradients), setup_context=_setup, lib=Telling
 )
