@@ -185,8 +185,21 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        summed = scatter(grad.reshape(len(grad), -1), ctx.group_name)
-        return summed.view(-1, *grad.shape[1:]), None
+        return _Summed.apply(grad, ctx.group_name), None
+
+
+class _Summed(torch.autograd.Function):
+    """The adjoint: this rank's part of the sum of all ranks' x. Of its own, as torch's collective would leave second derivatives
+    to itself, and pass on this rank's alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group_name: str) -> torch.Tensor:
+        ctx.group_name = group_name
+        return scatter(x.reshape(len(x), -1), group_name).view(-1, *x.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _Gathered.apply(grad, ctx.group_name), None
 
 
 def _gathered(x: torch.Tensor, group: Any | None) -> torch.Tensor:

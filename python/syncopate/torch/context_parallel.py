@@ -225,7 +225,10 @@ def _objection(given: dict[str, Any], operands: Sequence[torch.Tensor]) -> str:
     cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     dtype = torch.get_autocast_dtype(kind) if cast else q.dtype
     if given["attn_mask"] is not None:
-        return "a mask is given, of which the ranks see a part each: say is_causal, window or cu_seqlens"
+        return (
+            "a mask is given, of which the ranks see a part each: say is_causal, window or cu_seqlens (transformers makes one where "
+            "positions do not follow each other; not with attention_mask=torch.ones_like(input_ids))"
+        )
     if given["dropout_p"]:
         return "dropout of weights"
     if dtype not in (torch.bfloat16, torch.float16):
