@@ -58,7 +58,7 @@ def check_vmap(group: str, size: int) -> None:
             exact.square().sum().backward()
             pairs = ((y, exact), *((a.grad, b.grad) for a, b in zip(made, right, strict=True)))
             for one, other in pairs:
-                off = float((one - other).norm() / other.norm())
+                off = float((one - other).detach().norm() / other.detach().norm())
                 expect(off < 1e-5, f"{name}, vmap {in_dims}: {off} off")
 
 
