@@ -2,8 +2,13 @@
 
 import ast
 import graphlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "syncopate"
 
@@ -49,3 +54,16 @@ def test_modules_import_each_other_in_no_circle():
     assert "syncopate.strategy" in graph["syncopate.ops.operator"]
     assert "syncopate.bench.case" in graph["syncopate.measure.search"]
     list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize("module", ["syncopate", "syncopate.command.run", "syncopate.command.demo"])
+def test_triton_is_not_imported_before_it_is_known_how_kernels_run(module):
+    # It reads TRITON_INTERPRET at its import: the commands set it where there is no GPU.
+    pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    code = f"import sys, {module}; print('triton' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**environment, "PYTHONPATH": str(PACKAGE.parent)}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.stdout == "False\n", done.stdout + done.stderr

@@ -13,7 +13,6 @@ from ..strategy import Strategy
 from .chain import ChainKernel
 from .chosen import AutoKernel
 from .fused import FusedKernel
-from .ragged import RaggedKernel
 
 
 def _one_each(name: str, given: Any, kernels: int) -> list[Mapping[str, Any]]:
@@ -88,6 +87,8 @@ def fuse(
         raise ValueError(f'strategy: expected a Strategy, "auto" or None, got "{strategy}"')
     _require_own_fields(strategy)
     if is_ragged:
+        from .ragged import RaggedKernel  # here: it imports triton, which asks first how kernels run
+
         return RaggedKernel(
             stages,
             plan,
