@@ -147,25 +147,19 @@ Choice by_estimate(const Machine& machine, Strategy strategy, double us) {
             .warning = {}};
 }
 
-/// Of what nobody has measured the pair for: it has to be faster beyond the error of estimates.
-Choice or_pair(const Machine& machine, const Candidate& best, const Candidate& pair) {
-    const Candidate& taken = pair.estimate.us * kEqual < best.estimate.us ? pair : best;
-    return by_estimate(machine, taken.strategy, taken.estimate.us);
+/// Unfused, attention and mixtures take the host longer, for which machine files have no figure: nobody but a search takes
+/// that for the faster way.
+void tell_of_pair(Choice& choice, double pair_us, std::string_view why) {
+    if (pair_us * kEqual < choice.us)
+        choice.note += fmt::format("; unfused, {}, would take {:.1f} us", why, pair_us);
 }
 
-/// The pair is not taken unasked: the host reads its counts, so that no CUDA graph holds a call, and machine files have no
-/// figure for what that takes.
 Choice choose_mixture(const Problem& problem, const Machine& machine, const Strategy& usual,
                       const ChooseOptions& options) {
     const Strategy pair = complete(problem, machine, {.placement = Placement::unfused}, options);
-    const double us = estimate_mixture(problem, machine, usual).us;
-    Choice made = by_estimate(machine, usual, us);
-    if (strategy_objection(problem, pair).empty()) {
-        const double pair_us = estimate_mixture(problem, machine, pair).us;
-        if (pair_us * kEqual < us)
-            made.note +=
-                fmt::format("; unfused, for which the host reads counts, would take {:.1f} us", pair_us);
-    }
+    Choice made = by_estimate(machine, usual, estimate_mixture(problem, machine, usual).us);
+    if (strategy_objection(problem, pair).empty())
+        tell_of_pair(made, estimate_mixture(problem, machine, pair).us, "for which the host reads counts");
     return made;
 }
 
@@ -195,7 +189,9 @@ Choice choose_kind(const AttentionProblem& problem, const Machine& machine, cons
     }
     if (best == nullptr)
         return {.strategy = {.kind = "all_gather"}, .note = "the default: no other is legal"};
-    return or_pair(machine, *best, pair == nullptr || !by_pair ? *best : *pair);
+    Choice made = by_estimate(machine, best->strategy, best->estimate.us);
+    if (by_pair && pair != nullptr) tell_of_pair(made, pair->estimate.us, "which `tune` tries");
+    return made;
 }
 
 }  // namespace
