@@ -160,7 +160,7 @@ public:
         made.tiles = {{"s", "R"}, {"e", "E"}};
         made.writes = {{"x_ptr", {"s", "e", ":"}}};
         made.sends = {"x_ptr"};
-        made.ragged = "R*E + BOUND // TILE";
+        made.ragged = "R*E + ROWS // TILE";  // of this rank's own rows, which may be more than the bound
         return stage(made, {of_.rows.name}, programs_);
     }
 
@@ -194,11 +194,8 @@ private:
                                             const std::vector<std::string>& tensors,
                                             std::int64_t grid) const {
         kernel::Arguments arguments;
-        arguments.scalars = {{"R", of_.ranks},
-                             {"E", of_.experts},
-                             {"BOUND", of_.bound},
-                             {"TILE", kRaggedTile},
-                             {"PROGRAMS", grid}};
+        arguments.scalars = {{"R", of_.ranks},        {"E", of_.experts},    {"BOUND", of_.bound},
+                             {"ROWS", of_.rows.rows}, {"TILE", kRaggedTile}, {"PROGRAMS", grid}};
         arguments.grid = {grid, 1, 1};
         fuse::Stage made;
         for (std::size_t i = 0; i < tensors.size(); ++i) {

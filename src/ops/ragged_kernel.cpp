@@ -115,7 +115,8 @@ private:
                 return kernel::error_at(*param, fmt::format("{} is stored into: it is the plan's", name));
         }
         for (const kernel::Param& param : found.params) {
-            if (param.written && param.kind == kernel::ParamKind::pointer && made_.makes.empty())
+            if (param.written && !param.read && param.kind == kernel::ParamKind::pointer &&
+                made_.makes.empty())
                 made_.makes = param.name;
         }
         const kernel::Param* made = made_.makes.empty() ? nullptr : found.find_param(made_.makes);
@@ -123,7 +124,8 @@ private:
             return kernel::error_at(
                 *made, fmt::format("{}: its rows go back: it is to be stored into by a pointer, and not read",
                                    made_.makes));
-        if (made_.makes.empty()) return about(fmt::format("{} stores nothing by a pointer", found.name));
+        if (made_.makes.empty())
+            return about(fmt::format("{} stores by no pointer that it does not read, too", found.name));
         if (found.persistent || found.programs_per_tile != 1 ||
             at(found.num_programs()) != found.tiles.size())
             return Error{fmt::format("{} runs several tiles a program: rows in groups take a kernel with a "

@@ -131,14 +131,17 @@ private:
     /// A text that is one of `known`.
     template <typename T, typename Known>
     auto word(T& field, std::string_view what, const Known& known) {
-        return [this, &field, what, &known](JsonAt at) {
-            auto index = static_cast<std::size_t>(std::ranges::find(known, field) - known.begin());
-            const bool good = this->name(index, what, known)(at);
-            if constexpr (Json::kReads) {
+        // One that is not is written as it is: whoever reads it refuses it by name.
+        if constexpr (!Json::kReads) {
+            return this->text(field);
+        } else {
+            return [this, &field, what, &known](JsonAt at) {
+                std::size_t index = 0;
+                const bool good = this->name(index, what, known)(at);
                 if (good) field = known[index];
-            }
-            return good;
-        };
+                return good;
+            };
+        }
     }
     /// A number of slices, or a list of their extents.
     template <typename T>

@@ -210,14 +210,29 @@ def check_over(_, size):
         call_and_compare(tells, counts // 20, bound, "after it")
 
 
+def check_more_than_the_bound(_, size):
+    """A rank may give as many rows as there is memory for, and more than can come to one."""
+    counts = routings(size, 3, 40)["random"]
+    for back in (False, True):
+
+        def fewer(text, back=back):
+            for name in ("A", "C") if back else ("A",):
+                text["tensors"][name]["ragged"]["bound"] = 24
+
+        plan = changed(plan_of(size, 64, back=back), fewer)
+        fused = sy.fuse(by_offsets, plan, BIND | ({"c_ptr": "C"} if back else {}), over="drop")
+        (call_back_and_compare if back else call_and_compare)(fused, counts, 24, "more than the bound")
+
+
 def check_wrong_counts(_, size):
     """Counts below 0, or of more rows than are given, are told to all ranks, and read nothing beyond."""
     plan = plan_of(size, 64)
     fused = sy.fuse(by_offsets, plan, BIND)
     counts = torch.ones(size, OWN * size, dtype=torch.int64)
-    for wrong in (-7, 9):
+    least = torch.iinfo(torch.int32).min
+    for wrong, everywhere in ((-7, False), (9, False), (least, True), (least, True)):
         told = counts[dist.get_rank()].to(torch.int32)
-        if dist.get_rank() == size - 1:
+        if everywhere or dist.get_rank() == size - 1:
             told[-1] = wrong
         try:
             call_and_compare(fused, counts, 64, "wrong counts", told)

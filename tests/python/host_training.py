@@ -214,14 +214,18 @@ def check_arguments(size: int) -> None:
                 expect(said in str(error), f"{options}: {error}")
             else:
                 expect(False, f"{options}: not refused")
-        for call in (flex_attention, flexible.flex_attention):
-            for options in ({}, {"score_mod": lambda score, *_: score}, {"return_lse": True}):
-                try:
-                    call(k, k, v, **options)
-                except ValueError as error:
-                    expect("flex_attention would attend to this rank's rows alone" in str(error), str(error))
-                else:
-                    expect(False, "flex_attention of this rank's rows alone")
+    for _ in range(2):  # a loop of training enters it at each step
+        with sy.context_parallel():
+            for call in (flex_attention, flexible.flex_attention):
+                for options in ({}, {"score_mod": lambda score, *_: score}, {"return_lse": True}):
+                    try:
+                        call(k, k, v, **options)
+                    except ValueError as error:
+                        expect(
+                            "flex_attention would attend to this rank's rows alone" in str(error), str(error)
+                        )
+                    else:
+                        expect(False, "flex_attention of this rank's rows alone")
     expect(flexible.flex_attention is flex_attention is flex, "flex_attention behind the end")
 
 

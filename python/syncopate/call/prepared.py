@@ -84,10 +84,11 @@ class Prepared:
             seed=seed,
             **options,
         )
-        self.tensors = {
-            name: self.op.tensor(name).view(DTYPES[dtype]).view(shape)
-            for name, shape, dtype in artifact.plan.tensors
-        }
+        with torch.inference_mode(False):  # calls in and out of it may write to them
+            self.tensors = {
+                name: self.op.tensor(name).view(DTYPES[dtype]).view(shape)
+                for name, shape, dtype in artifact.plan.tensors
+            }
         self.stages = [
             EmittedStage(
                 unwrapped(kernel),

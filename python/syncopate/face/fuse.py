@@ -68,6 +68,8 @@ def fuse(
     if plan is None:
         if strategy is not None:
             raise ValueError(f"strategy: kernels without a plan have a way instead, not {strategy!r}")
+        if over is not None:
+            raise ValueError(f"over: kernels without a plan have no bound, got {over!r}")
         return ChainKernel(stages, group, way=way, deadline=deadline, host_delay=host_delay, seed=seed)
     _require_plan_and_bound(plan, stages)
     is_ragged = any(tensor in plan.ragged for stage in stages for tensor in stage.bind.values())

@@ -18,7 +18,7 @@ import torch
 import triton
 
 from .. import _syncopate
-from ..call.arguments import base_of, is_descriptor
+from ..call.arguments import base_of, is_descriptor, launch_key
 from ..call.places import check_place
 from ..call.prepared import Prepared
 from ..call.stage_call import Call, Stage, TakenCall, launch_of
@@ -45,7 +45,9 @@ class _Made:
 class RaggedKernel(FusedKernel):
     """Launches like its kernel: `fused[grid](a, b, c, counts, …)`. `over`: what becomes of rows beyond the plan's bound, the
     last ones that come to a rank: an "error" on all ranks, or they are left out ("drop"). On the host each call tells it, of a
-    GPU `check` does, of all calls. `offsets`: of the last call where each expert's rows begin, and the end."""
+    GPU `check` does, of all calls, whose results lack these rows meanwhile. `offsets`: of the last call where each expert's rows
+    begin, and the end. How many rows a rank gives is its own: one that gives too many raises alone, and the others when the
+    deadline is over."""
 
     def __init__(
         self, stages: Sequence[Stage], plan: Any, group: Any, strategy: Any, *, over: str, **timing: Any
@@ -64,6 +66,9 @@ class RaggedKernel(FusedKernel):
         super().__init__(stages, plan, group, strategy, **timing)
         self.over = over
         self._made: dict[Prepared, _Made] = {}
+        self._ended_made: list[_Made] = []
+        self._ragged, self._made_by_kernels = frozenset(plan.ragged), frozenset(plan.produced)
+        self._whole = {name: (list(shape), dtype) for name, shape, dtype in plan.tensors}
         self._last: _Made | None = None
 
     @property
@@ -78,10 +83,8 @@ class RaggedKernel(FusedKernel):
         made = self._made[prepared]
         self._require_rows(items, *made.place)
         prepared.require_there()
-        key = tuple(
-            (n, v.data_ptr(), v.dtype, v.shape[0]) if isinstance(v, torch.Tensor) else (n, v)
-            for n, v in items.items()
-        )
+        # All else of it is what is prepared.
+        key = (*map(launch_key, items.values()), items[made.of["reads"]].shape[0])
         try:
             prepared.launch(key, lambda: self._given(prepared, made, items))
         except ValueError:
@@ -115,13 +118,14 @@ class RaggedKernel(FusedKernel):
 
     def drops(self, prepared: Prepared) -> bool:
         dropped = super().drops(prepared)
-        if dropped:
-            self._made.pop(prepared, None)
+        if dropped and (made := self._made.pop(prepared, None)) is not None and prepared.is_on_gpu:
+            self._ended_made.append(made)  # graphs may replay its kernels, which write to it
         return dropped
 
     def close(self) -> None:
         super().close()
         self._made.clear()
+        self._ended_made.clear()
         self._last = None
 
     def shard(self, prepared: Prepared, tensor: str) -> torch.Tensor:
@@ -137,6 +141,8 @@ class RaggedKernel(FusedKernel):
     def _judge(self, made: _Made) -> None:
         """Of all calls since it was last asked; the same on all ranks."""
         over, wrong, *calls = made.scratch["seen_ptr"].tolist()
+        if calls[1] and wrong <= 0:  # the sum over calls has run over
+            wrong = 2**31 - 1
         made.scratch["seen_ptr"].zero_()
         said = []
         if wrong or calls[1]:
@@ -158,7 +164,7 @@ class RaggedKernel(FusedKernel):
             raise TypeError(f"the program has 1 stage: give a Call for it, got {len(calls)}")
         one = launch_of(self.stages[0], calls[0])
         for parameter, tensor in self.stages[0].bind.items():
-            if tensor in self.plan.ragged and parameter in one.tensors:
+            if tensor in self._ragged and parameter in one.tensors:
                 shape, _, dtype, block = one.tensors[parameter]
                 one.tensors[parameter] = ([0, *shape[1:]], [], dtype, block)
         prepared = self._prepared.get(one.key)
@@ -171,7 +177,9 @@ class RaggedKernel(FusedKernel):
 
     def _bind_to_plan(self, index: int, one: TakenCall, group: Group, device: str) -> None:
         """That the call brings rows and counts as the plan has them; `run` looks at each call's."""
-        for parameter in self.stages[index].bind:
+        for parameter, tensor in self.stages[index].bind.items():
+            if tensor not in self._whole:
+                raise ValueError(f"bind: the plan has no tensor {tensor}; it has {', '.join(self._whole)}")
             if parameter not in one.tensors:
                 name = self._texts["cuda"][index].name
                 raise ValueError(
@@ -184,8 +192,8 @@ class RaggedKernel(FusedKernel):
         of = {tensor: parameter for parameter, tensor in bind.items()}
         for parameter in bind:
             self._require(parameter, items[parameter], device, ordinal)
-        made = [name for name in of if name in self.plan.produced]
-        given = [name for name in of if name in self.plan.ragged and name not in made]
+        made = [name for name in of if name in self._made_by_kernels]
+        given = [name for name in of if name in self._ragged and name not in made]
         if made and given and items[of[made[0]]].shape[0] < items[of[given[0]]].shape[0]:
             raise ValueError(
                 f"{of[made[0]]}: it has {items[of[made[0]]].shape[0]} rows, and gets one for each of {of[given[0]]}, "
@@ -194,11 +202,11 @@ class RaggedKernel(FusedKernel):
 
     def _require(self, parameter: str, value: Any, device: str, ordinal: int) -> None:
         tensor = self.stages[0].bind[parameter]
-        shape, dtype = next((list(s), d) for name, s, d in self.plan.tensors if name == tensor)
+        shape, dtype = self._whole[tensor]
         if is_descriptor(value):
             raise ValueError(f"{parameter}: rows in groups are read by pointers, not by a descriptor")
         where = f"{parameter} (bound to {tensor})"
-        if tensor in self.plan.ragged:
+        if tensor in self._ragged:
             good = value.dim() == 2 and value.shape[1] == shape[1] and value.shape[0] <= shape[0]
             wanted = f"[rows, {shape[1]}], of at most {shape[0]} rows"
         else:

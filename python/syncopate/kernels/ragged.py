@@ -30,7 +30,9 @@ _AT_ONCE = tl.constexpr(layout.AT_ONCE)
 # Of the words of `status` and `seen`, as kernels/moe.py has them.
 _OVER, _BAD = tl.constexpr(0), tl.constexpr(1)
 _CALLS_OVER, _CALLS_BAD = tl.constexpr(2), tl.constexpr(3)
-_MOST = tl.constexpr(2**30)  # rows: sums of it stay within 64 bits, and what is told within 32
+_MOST = tl.constexpr(
+    2**30
+)  # rows: sums of it stay within 64 bits, and what all ranks tell of a call within 32
 
 
 @triton.jit
@@ -46,7 +48,7 @@ def ragged_counts(
         most = tl.minimum(tl.maximum(given, 0), _MOST)
         before = tl.cumsum(most, 0) - most
         taken = tl.minimum(most, tl.maximum(ROWS - before, 0))
-        wrong = tl.minimum(tl.sum(tl.minimum(tl.abs(given - taken), _MOST), 0), _MOST)
+        wrong = tl.minimum(tl.sum(tl.minimum(tl.abs(given - taken), _MOST), 0), _MOST // R)
         for peer in range(R):
             there = _at_rank(counts_ptr, peer, rank, stride) + rank * (E + 1)
             tl.store(there + every, taken.to(tl.int32), mask=every < E)

@@ -219,7 +219,7 @@ def tune_once(problem: Any, group: Any) -> None:
 
 def tune_spec_once(spec: str, group: Any) -> None:
     """The same of attention and of a mixture of experts. One with a bound is not searched: random routings may go over it. Nor is
-    one of which a rank has no room for all experts' weights, which the search makes. Where it fails on any rank, all go on without."""
+    one of which a rank has no room for what the search makes: all experts' weights, or whole sequences. Where it fails on any rank, all go on without."""
     from ..command.spec import Spec
 
     asked = Spec(spec, group.size)
@@ -228,20 +228,29 @@ def tune_spec_once(spec: str, group: Any) -> None:
     if _is_stored(spec, group.device, group):
         return
     try:
-        if asked.is_mixture:
-            group.together("has room", lambda: _require_room(asked, group))
+        group.together("has room", lambda: _require_room(asked, group))
         group.together("searched", lambda: search_spec(asked, group, budget=_budget()))
     except FailedTogether as error:
         warnings.warn(f"syncopate: {spec} is not searched: {error}", stacklevel=2)
 
 
-def _require_room(mixture: Any, group: Any) -> None:
-    """Raises MemoryError where this machine has no room for the weights: while they are made in fp32 by every rank, then on
-    each one's GPU."""
-    sizes = mixture.extents
-    elements = 3 * sizes["e"] * sizes["h"] * sizes["f"]
+def _require_room(spec: Any, group: Any) -> None:
+    """Raises MemoryError where this machine has no room for what is measured, which every rank makes: of attention the whole
+    sequence, three times, and what is right; of a mixture the weights. In fp32 first."""
+    sizes = spec.extents
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if 8 * elements * group.size > free:  # w1 is copied where it gets its dtype
-        raise MemoryError(f"{group.size} ranks' weights of {8 * elements:,} bytes, and {free:,} are free")
-    if group.device == "cuda" and 6 * elements > (free := torch.cuda.mem_get_info(group.ordinal)[0]):
-        raise MemoryError(f"weights of {6 * elements:,} bytes, and {free:,} are free on the GPU")
+    if spec.is_mixture:
+        elements = 3 * sizes["e"] * sizes["h"] * sizes["f"]
+        what, needed, needed_there = (
+            "weights",
+            8 * elements,
+            6 * elements,
+        )  # w1 is copied where it gets its dtype
+    else:
+        elements = sizes["b"] * sizes["s"] * sizes["d"]
+        whole = (8 * sizes["h"] + 9 * sizes["hkv"]) * elements * 2 + 4 * sizes["h"] * elements
+        what, needed, needed_there = "tensors", 0 if group.device == "cuda" else whole, whole
+    if needed * group.size > free:
+        raise MemoryError(f"{group.size} ranks' {what} of {needed:,} bytes, and {free:,} are free")
+    if group.device == "cuda" and needed_there > (free := torch.cuda.mem_get_info(group.ordinal)[0]):
+        raise MemoryError(f"{what} of {needed_there:,} bytes, and {free:,} are free on the GPU")

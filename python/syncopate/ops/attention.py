@@ -125,10 +125,10 @@ class Attention:
             raise ValueError("parts: of a kind that you name; `auto` takes as many as are of use")
         self.split, self.parts, self.inner, self.bounded = split, parts, inner, bounded
         #: Whether all else follows from its SPEC, by which tuning knows it.
-        self.is_usual = self.all_rows == _syncopate.ops.attention_rows(*shared_out, False) and not (
+        self.is_usual = not (
             tiling or self.documents or self.window or bounded or inner or parts or split != 1
             or self.scale != d**-0.5
-        )  # fmt: skip
+        ) and self.all_rows == _syncopate.ops.attention_rows(*shared_out, False)  # fmt: skip
         attention_choice.take(self, attention_choice.chosen(self, strategy, most))
         if nodes > 1 and self.device.type == "cuda" and not self.is_gluon:
             # Its tiles, one a program, may hold all multiprocessors while they wait for what NCCL brings on one.
@@ -173,9 +173,7 @@ class Attention:
         kernel.together = made.together
         if made.placed:  # Q and O, which do not move, are read and stored where the user has them
             kernel.place(self.rows)
-        gather = (
-            AllGather(self.group.process_group, self.all_rows, self.device) if self.strategy.unfused else None
-        )
+        gather = AllGather(self.group, self.all_rows, self.device) if self.strategy.unfused else None
         return AttentionAtOnce(
             made, kernel, self.all_rows, self.strategy, gather, what=self._what, **self._timing
         )

@@ -29,8 +29,11 @@ def chosen(op: Attention, strategy: Strategy | None, most: int | None) -> Strate
     op.why = "it was told to"
     if strategy is not None and (strategy.unfused or strategy.kind or op.kind != "auto"):
         return strategy
+    if strategy is not None and strategy.inner:
+        raise ValueError("inner: of a kind that is named, by the strategy or the call")
     device = device_name() if group.device == "cuda" else ""
-    known = op.is_usual and strategy is None and (device or group.device == "host")
+    # What is found, and the estimate, is of one node.
+    known = op.is_usual and strategy is None and group.nodes == 1 and (device or group.device == "host")
     stored = scope(group.device) if known else {}
     if stored:
         search_if_asked(op.spec, group)
@@ -59,6 +62,10 @@ def take(op: Attention, strategy: Strategy) -> None:
         raise ValueError(f"kind {op.kind!r}: the strategy says {strategy.kind!r}")
     elif strategy.kind:
         op.kind, op.inner = strategy.kind, strategy.inner or op.inner
+    elif strategy.inner and op.inner and strategy.inner != op.inner:
+        raise ValueError(f"inner {op.inner}: the strategy says {strategy.inner}")
+    else:
+        op.inner = strategy.inner or op.inner
     op._require(op.inner)
     op.split, op.parts = strategy.split or op.split, strategy.head_parts or op.parts
     op.strategy = op.kernel.strategy = strategy

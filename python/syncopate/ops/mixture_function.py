@@ -129,8 +129,8 @@ def moe(
     that there is memory for as many more (Moe.bytes_ahead). On a GPU a call is not waited for: use an operator, whose
     `check()` tells it of all calls (sy.ops.Moe), or `dispatch`, whose handle's tells it of one.
 
-    `strategy`: as of all_gather_matmul; without gradients then. Unfused the host reads how many rows each expert gets: it is never
-    chosen, and no CUDA graph holds such a call.
+    `strategy`: as of all_gather_matmul; without gradients then. Unfused the host reads how many rows each expert gets: on GPUs it
+    is never chosen, and no CUDA graph holds such a call.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """

@@ -81,7 +81,7 @@ def context_parallel(
             functional.multi_head_attention_forward = _without_weights(_outside.by_modules)
         _standing_in.append(ours)
         _names.replace(ours)
-        _flex_names.replace(_refused)
+        _flex_names.replace(_refusing[0])
         torch.backends.mha.set_fastpath_enabled(
             False
         )  # modules in eval() attend by it, without that function
@@ -211,7 +211,9 @@ class _Outside:
 
 
 _names = Names(functional, _FUNCTION, torch._C._nn.scaled_dot_product_attention, _Sharded)
-_refused = _Refused(flex_attention.flex_attention)
+_refusing = [
+    _Refused(flex_attention.flex_attention)
+]  # no name of this module, which would be replaced as others are
 _flex_names = Names(flex_attention, "flex_attention", flex_attention.flex_attention, _Refused)
 _standing_in: list[_Sharded] = []  # contexts that have not ended; the innermost is the last
 _outside = _Outside()

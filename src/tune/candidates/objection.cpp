@@ -203,6 +203,8 @@ std::string attention_objection(const Problem& problem, const Strategy& strategy
     ops::AttentionTask asked = *task;
     if (strategy.placement == Placement::unfused) {
         if (problem.nodes > 1) return "unfused: it gathers within one node";
+        if (!kind.empty() && kind != "auto" && kind != "all_gather")
+            return fmt::format("unfused: it gathers K and V, and {} is asked for", kind);
         asked.kind = "all_gather";
         asked.gathered = true;
     }

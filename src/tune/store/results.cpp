@@ -158,6 +158,7 @@ ResultKey key_of(const Problem& problem, const Scope& scope) {
     for (const Word& known : problem.words) {
         if (!is_usual(known)) key.family += fmt::format("{}={},", known.name, known.value);
     }
+    if (problem.nodes > 1) key.family += fmt::format("nodes={},", problem.nodes);
     key.family += problem.dtypes();
     return key;
 }
