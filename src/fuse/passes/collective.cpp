@@ -189,7 +189,7 @@ plan::Plan with_participants(const plan::Plan& plan) {
                 if (!any) after.push_back(ref);
             }
             sort(after);
-            op.after = std::move(after);
+            op.after = after;
         }
     }
     return result;

@@ -373,7 +373,7 @@ private:
                 }
                 std::sort(redirected.begin(), redirected.end());
                 redirected.erase(std::unique(redirected.begin(), redirected.end()), redirected.end());
-                after = std::move(redirected);
+                after = redirected;
             }
         }
     }
