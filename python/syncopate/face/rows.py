@@ -175,35 +175,23 @@ def _axis(x: torch.Tensor, dim: int) -> int:
     return dim % x.dim()
 
 
-class _Gathered(torch.autograd.Function):
-    """x [rows, …] of all ranks, one behind another."""
+class _Moved(torch.autograd.Function):
+    """x [rows, …] of all ranks, one behind another; or with `adds` the adjoint, this rank's part of their sum. Each is the other's
+    derivative, of any order: torch's collectives would leave second ones to themselves, and pass on this rank's alone."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, group_name: str) -> torch.Tensor:
-        ctx.group_name = group_name
-        return gather(x.reshape(len(x), -1), group_name).view(-1, *x.shape[1:])
+    def forward(ctx: Any, x: torch.Tensor, group_name: str, adds: bool) -> torch.Tensor:
+        ctx.group_name, ctx.adds = group_name, adds
+        move = scatter if adds else gather
+        return move(x.reshape(len(x), -1), group_name).view(-1, *x.shape[1:])
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _Summed.apply(grad, ctx.group_name), None
-
-
-class _Summed(torch.autograd.Function):
-    """The adjoint: this rank's part of the sum of all ranks' x. Of its own, as torch's collective would leave second derivatives
-    to itself, and pass on this rank's alone."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, group_name: str) -> torch.Tensor:
-        ctx.group_name = group_name
-        return scatter(x.reshape(len(x), -1), group_name).view(-1, *x.shape[1:])
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _Gathered.apply(grad, ctx.group_name), None
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return _Moved.apply(grad, ctx.group_name, not ctx.adds), None, None
 
 
 def _gathered(x: torch.Tensor, group: Any | None) -> torch.Tensor:
     group = group.process_group if isinstance(group, Group) else the_process_group(group)
     if group is None:
         raise ValueError("group: it gathers by torch, so it takes a torch process group")
-    return _Gathered.apply(x, group.group_name)
+    return _Moved.apply(x, group.group_name, False)

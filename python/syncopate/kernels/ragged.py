@@ -156,22 +156,30 @@ def ragged_layout(
 
 
 @triton.jit
+def _copy_rows(
+    from_ptr, first, to_ptr, row, rows, H: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """`rows` rows of [., H], at most TILE, from the one `first` on to `row`."""
+    lane = tl.arange(0, TILE)[:, None]
+    for begin in range(0, H, COLUMNS):
+        column = begin + tl.arange(0, COLUMNS)[None, :]
+        inside = (lane < rows) & (column < H)
+        value = tl.load(from_ptr + (first + lane).to(tl.int64) * H + column, mask=inside, other=0.0)
+        tl.store(to_ptr + (row + lane).to(tl.int64) * H + column, value, mask=inside)
+
+
+@triton.jit
 def ragged_rows(
     given_ptr, group_ptr, sent_ptr, x_ptr, rank, stride, sy_schedule, sy_control,
     EXPERTS: tl.constexpr, H: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Rows of `given` [., H], which lie expert by expert, to where their experts are."""
-    lane = tl.arange(0, TILE)[:, None]
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         first = sy_acquire(sy_schedule, sy_control, slot)
         expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
         row = tl.load(sent_ptr + expert) + first - tl.load(group_ptr + expert)
         there = _at_rank(x_ptr, expert // EXPERTS, rank, stride)
-        for begin in range(0, H, COLUMNS):
-            column = begin + tl.arange(0, COLUMNS)[None, :]
-            inside = (lane < rows) & (column < H)
-            value = tl.load(given_ptr + (first + lane).to(tl.int64) * H + column, mask=inside, other=0.0)
-            tl.store(there + (row + lane).to(tl.int64) * H + column, value, mask=inside)
+        _copy_rows(given_ptr, first, there, row, rows, H, TILE, COLUMNS)
         sy_post(sy_schedule, sy_control, slot)
     sy_finish(sy_schedule, sy_control)
 
@@ -182,17 +190,12 @@ def ragged_back(
     R: tl.constexpr, H: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Rows of `made` [., H], to the ranks of the rows that they were made of, where those lie as the call brought them."""
-    lane = tl.arange(0, TILE)[:, None]
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         first = sy_acquire(sy_schedule, sy_control, slot)
         group, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
         row = tl.load(to_ptr + group) + first - tl.load(from_ptr + group)
         there = _at_rank(y_ptr, group % R, rank, stride)
-        for begin in range(0, H, COLUMNS):
-            column = begin + tl.arange(0, COLUMNS)[None, :]
-            inside = (lane < rows) & (column < H)
-            value = tl.load(made_ptr + (first + lane).to(tl.int64) * H + column, mask=inside, other=0.0)
-            tl.store(there + (row + lane).to(tl.int64) * H + column, value, mask=inside)
+        _copy_rows(made_ptr, first, there, row, rows, H, TILE, COLUMNS)
         sy_post(sy_schedule, sy_control, slot)
     sy_finish(sy_schedule, sy_control)
 
