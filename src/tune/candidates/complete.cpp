@@ -192,9 +192,12 @@ Strategy complete_attention(const Problem& problem, const Machine& machine, Stra
     if (!made.programs) made.programs = std::max(1, sms - left_free(problem, made, options));
     const Result<AttentionProblem> attention = attention_problem(problem, machine);
     if (!attention || !made.tiles.empty()) return made;
-    const bool gluon = attention->kernel.name == AttentionKernelName::gluon;
+    const bool cuda = options.device == fuse::Device::cuda;
+    const bool gluon = cuda && attention->kernel.name == AttentionKernelName::gluon;
     made.kernel = gluon ? ProductKernel::gluon : ProductKernel::plain;
-    made.tiles = {attention->kernel.tile};
+    const std::int64_t head = attention->shape.head_dim;
+    const std::optional<TileConfig> small = ops::attention_tiles(AttentionKernelName::triton, head, false);
+    made.tiles = {cuda || !small ? attention->kernel.tile : *small};
     return made;
 }
 

@@ -97,7 +97,8 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
         return found == others.end() || !vary.empty() ? 0 : found->us;
     };
     const auto is_pair = [](const Named& one) { return one.strategy.placement == Placement::unfused; };
-    const Strategy pair{.placement = Placement::unfused, .kernel = std::nullopt};
+    Strategy pair{.placement = Placement::unfused, .kernel = std::nullopt};
+    if (attention) pair = complete(problem, machine, pair, options);  // its rows are whole tiles
     std::vector<Strategy> seen{usual, pair};
     std::vector<Contender> made{
         {.name = "default",
