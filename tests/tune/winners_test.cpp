@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "syncopate/tune/choose.hpp"
 #include "syncopate/tune/machine/machine.hpp"
+#include "syncopate/tune/search/contenders.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -127,6 +129,50 @@ TEST_F(WinnersTest, WhatIsNotLegalOrNotReadableIsPassedOver) {
     keep(problem("M=4096,N=4096,K=1792"), R"({"split":4})");
     ASSERT_TRUE(winners.find(of));
     EXPECT_EQ(winners.find(of)->strategy.split, 4);
+}
+
+/// Else it would be searched for again at every start.
+TEST_F(WinnersTest, WhateverASearchMayFindFastestIsTakenByTheNextCall) {
+    const Machine machine = find_machine("h200x4").value();
+    const char* const specs[] = {
+        "attention:S=64,H=2,HKV=1,D=16",
+        "attention:S=256,H=8,HKV=4,D=32,causal=0",
+        "attention:S=1024,H=8,HKV=8,D=64,sharding=zigzag",
+        "attention:S=8192,H=32,HKV=8,D=128,kind=ring",
+        "attention:S=16384,H=16,HKV=16,D=128",
+        "moe:T=64,E=8,topk=2,H=256,F=512",
+        "moe:T=512,E=8,topk=2,H=256,F=512,parallel=tensor",
+        "all_gather_matmul:M=256,N=512,K=256",
+        "matmul_reduce_scatter:M=256,N=512,K=256",
+        "matmul_all_reduce:M=256,N=512,K=256",
+        "matmul_all_to_all:M=256,N=512,K=256",
+        "feed_forward:M=256,K=256,F=512,N=256",
+    };
+    for (const fuse::Device device : {fuse::Device::cuda, fuse::Device::host}) {
+        const bool cuda = device == fuse::Device::cuda;
+        const ChooseOptions options{.device = device, .gluon = cuda};
+        for (const char* spec : specs) {
+            const Problem of = parse_problem(spec, 2, cuda ? 132 : 4).value();
+            std::size_t fused = 0;
+            const std::vector<Contender> all = contenders(of, machine, options).value();
+            for (const Contender& one : all) {
+                // The pair is not always legal; a search refuses it where it makes it ready.
+                const Strategy strategy = strategy_from_json(one.strategy).value();
+                if (!strategy_objection(of, strategy).empty()) {
+                    EXPECT_EQ(one.name, "unfused") << spec;
+                    continue;
+                }
+                keep(of, one.strategy);
+                const Winners winners(*file, kScope);
+                const Choice taken = choose(of, machine, &winners, options);
+                EXPECT_TRUE(taken.measured) << spec << " " << one.name << " " << taken.note << taken.warning;
+                EXPECT_EQ(taken.strategy.placement, strategy.placement) << spec << " " << one.name;
+                EXPECT_EQ(taken.strategy.kind, strategy.kind) << spec << " " << one.name;
+                fused += strategy.placement == Placement::fused ? 1 : 0;
+            }
+            EXPECT_GT(fused, 1U) << spec;
+        }
+    }
 }
 
 }  // namespace

@@ -88,8 +88,10 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
         if (!objection.empty() && problem.nodes == 1) return Error{objection, {}, ErrorClass::usage};
         if (attention) others = varied_kinds(problem, machine, options);
         for (Candidate& one : attention ? std::vector<Candidate>{} : rank_candidates(problem, machine)) {
-            if (one.pruned.empty())
-                others.push_back({std::move(one.name), whole(std::move(one.strategy)), one.estimate.us});
+            if (!one.pruned.empty()) continue;
+            Strategy made = whole(std::move(one.strategy));  // on the host by other tiles
+            if (strategy_objection(problem, made).empty())
+                others.push_back({std::move(one.name), std::move(made), one.estimate.us});
         }
     }
     const auto estimated = [&](const auto& is_it) {
