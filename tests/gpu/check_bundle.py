@@ -109,6 +109,9 @@ def bundles() -> None:
                 words = ["compile", *spec.split(), "--ranks", str(size()), "-o", file]
                 made = subprocess.run([COMMAND, *words], env=env, capture_output=True, text=True)
                 expect(made.returncode == 0, f"compile {spec}: {made.stderr}")
+                # Kernels of one process that wait for each other need a GPU each.
+                if torch.cuda.device_count() < size():
+                    continue
                 ran = subprocess.run(
                     [COMMAND, "bundle", "run", file, "--check"], env=env, capture_output=True, text=True
                 )

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
 import syncopate as sy  # noqa: E402
-from sections import expect, rank, run, size  # noqa: E402
+from sections import captures_collectives, expect, rank, run, size  # noqa: E402
 from syncopate.call import cache  # noqa: E402
 from syncopate.torch import calls, report  # noqa: E402
 
@@ -486,6 +486,7 @@ def attention() -> None:
             torch.cuda.synchronize()
 
 
+@captures_collectives
 def captured() -> None:
     """Fused calls and the pairs in their place, in one graph of the user's, among eager calls."""
     with torch.no_grad():
@@ -516,6 +517,7 @@ def captured() -> None:
                 near(y, other.double(), f"eager call {turn}")
 
 
+@captures_collectives
 def trees() -> None:
     """Compiled with mode="reduce-overhead", whose warm-ups may leave nothing in the memory of their graphs: what the pass makes,
     fallbacks included, for inference and with gradients, and what a user calls."""

@@ -7,6 +7,7 @@ checked on one GPU. NCCL takes no two ranks on one, so torch's group is gloo's t
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import sys
@@ -109,6 +110,19 @@ def over_ranks(count: int) -> int:
     total = torch.tensor(count, device="cuda" if dist.get_backend() == "nccl" else "cpu")
     dist.all_reduce(total)
     return int(total.item())
+
+
+def captures_collectives(section: Callable[[], None]) -> Callable[[], None]:
+    """A section with collectives of torch in CUDA graphs, which gloo's cannot be: left out where ranks share a GPU."""
+
+    @functools.wraps(section)
+    def told() -> None:
+        if dist.get_backend() == "nccl":
+            section()
+        elif rank() == 0:
+            print(f"{section.__name__}: skipped, ranks share a GPU", flush=True)
+
+    return told
 
 
 def run(sections: Mapping[str, Callable[[], None]]) -> int:

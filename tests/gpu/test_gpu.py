@@ -68,6 +68,8 @@ def test_on_gpus(script, section):
     ]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    if f"{section}: skipped" in result.stdout:
+        pytest.skip("ranks share a GPU")
     assert f"{section}: ok" in result.stdout
 
 
