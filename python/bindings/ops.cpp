@@ -15,7 +15,6 @@
 #include "gil.hpp"
 #include "problem.hpp"
 #include "syncopate/emit/artifact.hpp"
-#include "syncopate/emit/made_table.hpp"
 #include "syncopate/fuse/model/json.hpp"
 #include "syncopate/ops/gluon_box.hpp"
 #include "syncopate/ops/mixture.hpp"
@@ -195,16 +194,6 @@ void bind_ops(nb::module_& module) {
             return places;
         },
         "counts"_a, "run"_a, "align"_a, "bound"_a);
-    made.def(
-        "made_table_objection",
-        [](const std::vector<std::int32_t>& words,
-           const std::vector<std::pair<std::int64_t, std::int64_t>>& groups, std::int64_t first,
-           std::int64_t tile, std::int64_t columns) {
-            emit::MadeStage of{.first = first, .tile = tile, .columns = columns};
-            for (const auto& [begin, end] : groups) of.groups.push_back({begin, end});
-            return emit::made_table_objection(words, of);
-        },
-        "words"_a, "groups"_a, "first"_a, "tile"_a, "columns"_a);
     made.def("mixture_block", ops::mixture_block, "tokens"_a, "programs"_a);
     made.attr("SCALED") = ops::kScaled;
 }

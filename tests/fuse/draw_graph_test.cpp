@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "fuse/sample.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 
@@ -11,6 +13,12 @@ namespace {
 StagedProgram gathered() {
     const Program program = sample::all_gather_gemm({4, 4, 4, 2, 2, 2}, 2);
     return {{{program.kernel, program.bindings}}, program.plan};
+}
+
+std::string graph_text(const StagedProgram& program, const Decisions& decisions) {
+    std::ostringstream text;
+    write_graph(text, program, decisions);
+    return std::move(text).str();
 }
 
 TEST(DrawGraph, PrintsEachNodeWithWhatComesBeforeIt) {

@@ -6,6 +6,7 @@ host_moe_cases.py RANKS
 import sys
 from functools import partial
 
+import made_table
 import torch
 from host_moe import TILING, F, H, K, Layer, T, routings, told_by
 from host_script import expect, on_ranks
@@ -162,8 +163,8 @@ def check_tables(rank, size, group):
             ):
                 words = op.prepared.op.table_tensor_of(stages[name]).tolist()
                 held = (groups, first, TILING.block_m, columns)
-                objection = _syncopate.ops.made_table_objection(words, *held)
-                expect(not objection, f"{name}: {objection}")
+                why = made_table.objection(words, *held)
+                expect(not why, f"{name}: {why}")
                 slots = words[at.NUM_SLOTS]
                 places = [at.NUM_SLOTS]
                 for slot in range(slots):
@@ -176,17 +177,14 @@ def check_tables(rank, size, group):
                     for change in (-1, 1):
                         wrong = list(words)
                         wrong[place] += change
-                        if not _syncopate.ops.made_table_objection(wrong, *held):
+                        if not made_table.objection(wrong, *held):
                             raise RuntimeError(f"{name}: word {place} changed by {change} is not found")
                         found += 1
                 twice = list(words)
                 begin, end = at.FIRST_SLOT, at.FIRST_SLOT + at.SLOT_WORDS
                 if slots > 1:  # one slot's work is done twice, another one's not at all
                     twice[end : end + at.SLOT_WORDS] = words[begin:end]
-                    expect(
-                        bool(_syncopate.ops.made_table_objection(twice, *held)),
-                        f"{name}: a slot twice is not found",
-                    )
+                    expect(bool(made_table.objection(twice, *held)), f"{name}: a slot twice is not found")
         op.close()
     expect(found > 300, f"{found} tables were changed")
 

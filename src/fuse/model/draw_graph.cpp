@@ -7,7 +7,6 @@
 #include <array>
 #include <map>
 #include <ostream>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -186,12 +185,6 @@ void write_graph(std::ostream& out, const StagedProgram& program, const Decision
         }
         out << text;
     }
-}
-
-std::string graph_text(const StagedProgram& program, const Decisions& decisions) {
-    std::ostringstream text;
-    write_graph(text, program, decisions);
-    return std::move(text).str();
 }
 
 Result<std::string> graph_svg(const StagedProgram& program, const Decisions& decisions) {

@@ -35,27 +35,6 @@ std::vector<Interval> lay_groups(std::span<const std::int64_t> counts, const Gro
     return places;
 }
 
-std::string layout_objection(std::span<const std::int64_t> counts, std::span<const Interval> places,
-                             const GroupLayout& layout) {
-    if (counts.size() != places.size())
-        return fmt::format("{} groups have a place, of {}", places.size(), counts.size());
-    std::int64_t end = 0;
-    std::int64_t left = layout.bound;
-    for (std::size_t group = 0; group < counts.size(); ++group) {
-        const Interval& place = places[group];
-        if (group % static_cast<std::size_t>(layout.run) == 0) end = rounded(end, layout.align);
-        const std::string rows = fmt::format("group {} has rows {} to {}", group, place.begin, place.end);
-        if (place.begin < end) return fmt::format("{}: others end at {}", rows, end);
-        if (place.begin > end) return fmt::format("{}: it should begin at {}", rows, end);
-        const std::int64_t count = std::min(counts[group], left);
-        if (place.size() != count) return fmt::format("{}: it should have {}", rows, count);
-        if (place.end > layout.rows) return fmt::format("{}: there is memory for {}", rows, layout.rows);
-        end = place.end;
-        left -= count;
-    }
-    return {};
-}
-
 std::string ragged_objection(const Tensor& tensor) {
     if (!tensor.ragged) return {};
     const Ragged& ragged = *tensor.ragged;

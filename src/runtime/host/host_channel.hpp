@@ -59,9 +59,6 @@ public:
         return reinterpret_cast<const std::uint32_t*>(kFirstFault +
                                                       4 * (std::uint64_t{kMostRanks} * at(from) + at(to)));
     }
-    [[nodiscard]] static bool is_fault(std::uint64_t address) {
-        return address >= kFirstFault && address < kFirstMessage;
-    }
 
 private:
     struct Frame;

@@ -57,7 +57,6 @@ TEST(Ragged, WhateverTheCountsAreGroupsLieApartAndWithinTheirMemory) {
         const auto counts =
             random_counts(random, static_cast<std::size_t>(runs * layout.run), 1 + trial % 90);
         const std::vector<Interval> places = lay_groups(counts, layout);
-        EXPECT_EQ(layout_objection(counts, places, layout), "");
         // Against the words of the promise, not the function that makes it: no row twice, none outside.
         std::vector<int> held(static_cast<std::size_t>(layout.rows), 0);
         std::int64_t all = 0;
@@ -71,37 +70,6 @@ TEST(Ragged, WhateverTheCountsAreGroupsLieApartAndWithinTheirMemory) {
         for (const std::int64_t count : counts) wanted += count;
         EXPECT_EQ(all, std::min(wanted, layout.bound));
     }
-}
-
-TEST(Ragged, ATableWithAnOverlapARowTooFewOrOneOverTheBoundIsCaught) {
-    std::mt19937 random(7);
-    int caught = 0;
-    for (int trial = 0; trial < 2000; ++trial) {
-        GroupLayout layout = random_layout(random);
-        const std::int64_t runs = 1 + trial % 4;
-        layout.rows = rows_for(layout.bound, runs, layout.align);
-        const auto counts =
-            random_counts(random, static_cast<std::size_t>(runs * layout.run), 1 + trial % 40);
-        const std::vector<Interval> right = lay_groups(counts, layout);
-        const auto group = static_cast<std::size_t>(trial) % right.size();
-        for (const auto& [begin, end] : {std::pair{-1, 0}, {1, 0}, {0, 1}, {0, -1}, {-1, -1}, {1, 1}}) {
-            std::vector<Interval> wrong = right;
-            wrong[group].begin += begin;
-            wrong[group].end += end;
-            EXPECT_NE(layout_objection(counts, wrong, layout), "") << trial << ": " << begin << ", " << end;
-            ++caught;
-        }
-        std::vector<Interval> fewer(right.begin(), right.end() - 1);
-        EXPECT_NE(layout_objection(counts, fewer, layout), "");
-    }
-    EXPECT_EQ(caught, 12000);
-    const std::vector<std::int64_t> counts{4, 4};
-    EXPECT_EQ(layout_objection(counts, std::vector<Interval>{{0, 4}, {3, 7}}, {1, 1, 8, 8}),
-              "group 1 has rows 3 to 7: others end at 4");
-    EXPECT_EQ(layout_objection(counts, std::vector<Interval>{{0, 4}, {4, 8}}, {1, 1, 6, 6}),
-              "group 1 has rows 4 to 8: it should have 2");
-    EXPECT_EQ(layout_objection(counts, std::vector<Interval>{{0, 4}, {4, 8}}, {1, 1, 8, 6}),
-              "group 1 has rows 4 to 8: there is memory for 6");
 }
 
 constexpr std::string_view kMoved = R"({"schema": "syncopate.plan/1",

@@ -37,12 +37,6 @@ struct GroupLayout {
 [[nodiscard]] std::vector<Interval> lay_groups(std::span<const std::int64_t> counts,
                                                const GroupLayout& layout);
 
-/// Why groups of these counts must not lie so; "" where they may: two share a row, one has more or fewer rows
-/// than it should, does not begin where it should, or leaves the memory. Any table of places may be asked
-/// about: it is what a call's own is held against.
-[[nodiscard]] std::string layout_objection(std::span<const std::int64_t> counts,
-                                           std::span<const Interval> places, const GroupLayout& layout);
-
 /// What is wrong with what a tensor says of its ragged axis; "" if nothing is, or it has none.
 [[nodiscard]] std::string ragged_objection(const Tensor& tensor);
 
