@@ -20,18 +20,6 @@ constexpr std::int64_t kLargestTile = 128;  // rows; those of the other tiles di
 
 std::span<const std::string_view> circulations() { return std::span(kAttentionKinds).first(kCirculations); }
 
-std::int64_t count(const plan::Rows& rows) {
-    std::int64_t held = 0;
-    for (const plan::Interval& run : rows) held += run.size();
-    return held;
-}
-
-std::int64_t most_held(const std::vector<plan::Rows>& rows) {
-    std::int64_t most = 0;
-    for (const plan::Rows& own : rows) most = std::max(most, count(own));
-    return most;
-}
-
 bool some_hold_none(const std::vector<plan::Rows>& rows) {
     return std::ranges::any_of(rows, &plan::Rows::empty);
 }
@@ -180,7 +168,7 @@ plan::AttentionOptions moved_by(const AttentionTask& task) {
 }
 
 std::int64_t most_at_once(const AttentionTask& task) {
-    return *task.bounded > 0 ? *task.bounded : 2 * most_held(task.rows);
+    return *task.bounded > 0 ? *task.bounded : 2 * plan::most_rows(task.rows);
 }
 
 Result<std::int32_t> least_passes(const AttentionTask& task) {
@@ -229,7 +217,8 @@ std::vector<plan::Rows> attention_rows(const plan::Sequence& sequence, std::int3
     std::vector<plan::Rows> made = plan::shard_rows(sequence, ranks, sharding, block);
     std::vector<plan::Rows> usual = usual_rows(sequence, ranks, sharding);
     // Where only the places differ, nobody would notice that a shard is one of the usual rows.
-    if (even || sharding == plan::Sharding::documents || std::ranges::equal(made, usual, {}, count, count))
+    if (even || sharding == plan::Sharding::documents ||
+        std::ranges::equal(made, usual, {}, plan::num_rows, plan::num_rows))
         made = usual;
     if (!some_hold_none(made)) return made;
     return group == 1 || even ? usual : plan::shard_rows(sequence, ranks, sharding, block, group);

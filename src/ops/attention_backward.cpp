@@ -79,7 +79,7 @@ std::int64_t padded_rows(const AttentionTask& task) {
     for (std::size_t first = 0; first < task.rows.size(); first += sharing) {
         std::int64_t held = 0;
         for (std::size_t rank = first; rank < first + sharing; ++rank)
-            for (const plan::Interval& run : task.rows[rank]) held += run.size();
+            held += plan::num_rows(task.rows[rank]);
         most = std::max(most, held);
     }
     return static_cast<std::int64_t>(

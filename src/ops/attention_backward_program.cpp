@@ -51,12 +51,7 @@ kernel::Arguments called_with(const AttentionTask& task, const Strategy& strateg
                                                    : std::vector<std::int64_t>{}};
     };
     kernel::Arguments made;
-    std::int64_t queries = 0;  // that a rank's tiles walk
-    for (const plan::Rows& own : task.rows) {
-        std::int64_t held = 0;
-        for (const plan::Interval& run : own) held += run.size();
-        queries = std::max(queries, held);
-    }
+    const std::int64_t queries = plan::most_rows(task.rows);  // that a rank's tiles walk
     made.scalars = {{"B", shape.batch}, {"H", shape.heads},   {"HKV", shape.kv_heads},
                     {"SQ", queries},    {"SK", shape.length}, {"D", shape.head_dim},
                     {"BN", block}};

@@ -82,12 +82,7 @@ kernel::Arguments called_with(const AttentionTask& task, const AttentionOutline&
     std::int64_t keys = shape.length;
     if (outline.passes) {  // ranks with fewer rows than others work on as many
         keys = outline.passes->width;
-        queries = 0;
-        for (const plan::Rows& rows : task.rows) {
-            std::int64_t held = 0;
-            for (const plan::Interval& run : rows) held += run.size();
-            queries = std::max(queries, held);
-        }
+        queries = plan::most_rows(task.rows);
     }
     kernel::Arguments made;
     made.scalars = {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -15,12 +14,6 @@
 
 namespace syncopate::plan {
 namespace {
-
-/// Rows whose contributions are sent and summed together.
-struct Segment {
-    Interval rows;
-    std::vector<std::int32_t> ranks;  ///< that contribute
-};
 
 class AttentionBackward : AttentionCirculation {
 public:
@@ -53,32 +46,6 @@ private:
         return chunk(tensor, {0, shape_.kv_heads}, rows);
     }
 
-    /// A rank's rows, cut so that the ranks that attend to a row of a part attend to all of it: what is summed
-    /// is cut alike by all.
-    [[nodiscard]] std::vector<Segment> segments_of(std::int32_t owner) const {
-        std::set<std::int64_t> cuts;
-        for (const Interval& run : rows_of(owner)) {
-            for (const Interval& part : split_evenly(run.begin, run.end, options_.split))
-                cuts.insert(part.begin);
-        }
-        for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-            for (const Interval& run : attended(rank)) cuts.insert({run.begin, run.end});
-        }
-        std::vector<Segment> made;
-        for (const Interval& run : rows_of(owner)) {
-            std::int64_t begin = run.begin;
-            for (auto cut = cuts.upper_bound(run.begin); begin < run.end; ++cut) {
-                const std::int64_t end = cut == cuts.end() ? run.end : std::min(*cut, run.end);
-                Segment& segment = made.emplace_back(Segment{{begin, end}, {}});
-                for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-                    if (!intersect({segment.rows}, attended(rank)).empty()) segment.ranks.push_back(rank);
-                }
-                begin = end;
-            }
-        }
-        return made;
-    }
-
     void hold() {
         for (std::int32_t rank = 0; rank < ranks_; ++rank) {
             const Rows seen = attended(rank);
@@ -91,7 +58,7 @@ private:
             for (const std::int32_t tensor : sums_) {
                 for (const Interval& run : seen) plan_.produced({rank, whole_heads(tensor, run)}, true);
                 for (const Segment& segment : segments(rank))
-                    plan_.final_of({rank, whole_heads(tensor, segment.rows)}, segment.ranks);
+                    plan_.final_of({rank, whole_heads(tensor, segment.rows)}, segment.groups);
             }
         }
     }
@@ -102,7 +69,7 @@ private:
             for (std::int32_t rank = 0; rank < ranks_; ++rank) {
                 const std::int32_t to = (rank + step) % ranks_;
                 for (const Segment& segment : segments(to)) {
-                    if (!std::ranges::binary_search(segment.ranks, rank)) continue;
+                    if (!std::ranges::binary_search(segment.groups, rank)) continue;
                     for (const std::int32_t tensor : sums_) {
                         const Chunk moved = whole_heads(tensor, segment.rows);
                         (void)plan_.join({rank, moved}, {to, moved}, Reduce::sum);
@@ -134,7 +101,7 @@ private:
                 for (const Segment& segment : segments(owner)) {
                     std::vector<std::int32_t> path;
                     for (const std::int32_t rank : order) {
-                        if (rank == owner || std::ranges::binary_search(segment.ranks, rank))
+                        if (rank == owner || std::ranges::binary_search(segment.groups, rank))
                             path.push_back(rank);
                     }
                     const auto at = static_cast<std::size_t>(hop);

@@ -1,5 +1,6 @@
 #include "plan/templates/attention_circulation.hpp"
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -18,9 +19,34 @@ std::vector<std::int64_t> first_rows(const std::vector<Rows>& rows) {
     std::int64_t held = 0;
     for (const Rows& own : rows) {
         first.push_back(held);
-        for (const Interval& run : own) held += run.size();
+        held += num_rows(own);
     }
     return first;
+}
+
+HeadPair head_pair(Builder& plan, const std::string& name, const std::array<std::int64_t, 3>& extents,
+                   std::int32_t ranks, std::int64_t of_share, std::int64_t width, DType dtype) {
+    const auto [batch, heads, rows] = extents;
+    const auto tensor = [&](const std::string& called, std::int64_t of, std::int64_t number) {
+        std::vector<std::int64_t> shape{batch, of, number};
+        if (width > 0) shape.push_back(width);
+        return plan.tensor({called, std::move(shape), dtype});
+    };
+    HeadPair made{.share = heads / ranks};
+    made.rows = tensor(name, heads, rows);
+    made.heads = tensor(name + ".heads", made.share, of_share);
+    return made;
+}
+
+Interval place_among(const Rows& runs, const Interval& part, std::int64_t first) {
+    for (const Interval& run : runs) {
+        if (run.begin <= part.begin && part.end <= run.end) {
+            first += part.begin - run.begin;
+            break;
+        }
+        first += run.size();
+    }
+    return {first, first + part.size()};
 }
 
 Rows intersect(const Rows& a, const Rows& b) {
@@ -32,6 +58,29 @@ Rows intersect(const Rows& a, const Rows& b) {
         }
     }
     std::ranges::sort(made, {}, &Interval::begin);
+    return made;
+}
+
+std::vector<Segment> AttentionCirculation::segments_of(std::int32_t owner) const {
+    std::set<std::int64_t> cuts;
+    for (const Interval& run : rows_of(owner)) {
+        for (const Interval& part : split_evenly(run.begin, run.end, options_.split)) cuts.insert(part.begin);
+    }
+    for (std::int32_t group = 0; group < groups_; ++group) {
+        for (const Interval& run : attended(group)) cuts.insert({run.begin, run.end});
+    }
+    std::vector<Segment> made;
+    for (const Interval& run : rows_of(owner)) {
+        std::int64_t begin = run.begin;
+        for (auto cut = cuts.upper_bound(run.begin); begin < run.end; ++cut) {
+            const std::int64_t end = cut == cuts.end() ? run.end : std::min(*cut, run.end);
+            Segment& segment = made.emplace_back(Segment{owner, {begin, end}, {}});
+            for (std::int32_t group = 0; group < groups_; ++group) {
+                if (!intersect({segment.rows}, attended(group)).empty()) segment.groups.push_back(group);
+            }
+            begin = end;
+        }
+    }
     return made;
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "syncopate/at.hpp"
@@ -25,12 +27,27 @@ struct HeadPair {
     std::int64_t share = 0;  ///< heads of a rank
 };
 
+/// Both, for the gradients: `rows` and, of a share of `heads`, `of_share` rows, each of `width` elements; 0: of one number.
+[[nodiscard]] HeadPair head_pair(Builder& plan, const std::string& name,
+                                 const std::array<std::int64_t, 3>& extents, std::int32_t ranks,
+                                 std::int64_t of_share, std::int64_t width, DType dtype);
+
+/// Where `part`, which lies in one of `runs`, is when these lie one behind another from `first` on.
+[[nodiscard]] Interval place_among(const Rows& runs, const Interval& part, std::int64_t first = 0);
+
 /// By rank, where its rows begin in the callers' tensors.
 [[nodiscard]] std::vector<std::int64_t> first_rows(const std::vector<Rows>& rows);
 
 /// Fails (ErrorClass::usage) as attention() does.
 [[nodiscard]] Status check_attention(const Mesh& mesh, const AttentionShape& shape,
                                      const AttentionOptions& options);
+
+/// Rows of one rank to whose gradients the same groups contribute: they are sent and summed together.
+struct Segment {
+    std::int32_t owner = 0;
+    Interval rows;
+    std::vector<std::int32_t> groups;
+};
 
 class AttentionCirculation {
 protected:
@@ -65,6 +82,9 @@ protected:
         const std::int64_t each = heads.size() / options_.parts;
         return {heads.begin + part_ * each, heads.begin + (part_ + 1) * each};
     }
+    /// A rank's rows, cut so that the groups that attend to a row of a part attend to all of it: what is summed
+    /// is cut alike by all.
+    [[nodiscard]] std::vector<Segment> segments_of(std::int32_t owner) const;
     [[nodiscard]] Chunk chunk(std::int32_t tensor, const Interval& heads, const Interval& rows) const;
     void move(std::int32_t from, std::int32_t to, std::int32_t tensor, const Interval& heads,
               const Interval& rows);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -13,23 +12,13 @@
 namespace syncopate::plan {
 namespace {
 
-/// Rows of one rank to whose gradients the same groups contribute.
-struct Segment {
-    std::int32_t owner = 0;
-    Interval rows;
-    std::vector<std::int32_t> groups;
-};
-
 class GroupsBackward : AttentionCirculation {
 public:
     GroupsBackward(const Mesh& mesh, const AttentionShape& shape, const AttentionBackwardOptions& options)
         : AttentionCirculation(mesh, shape, options.moved), first_(first_rows(options.moved.rows)) {
         std::int64_t most = 0;  // rows of a group
-        for (std::int32_t group = 0; group < groups_; ++group) {
-            std::int64_t rows = 0;
-            for (const Interval& run : rows_of_group(group)) rows += run.size();
-            most = std::max(most, rows);
-        }
+        for (std::int32_t group = 0; group < groups_; ++group)
+            most = std::max(most, num_rows(rows_of_group(group)));
         const std::int64_t h = shape.heads, kv = shape.kv_heads, d = shape.head_dim, s = shape.length;
         keys_ = {pair("K", kv, d, shape.dtype, s), pair("V", kv, d, shape.dtype, s)};
         const std::int64_t padded = std::max(options.padded, most);
@@ -37,7 +26,9 @@ public:
                     pair("Q", h, d, shape.dtype, most), pair("DO", h, d, shape.dtype, most)};
         sums_ = {pair("DK", kv, d, DType::fp32, s), pair("DV", kv, d, DType::fp32, s)};
         dq_ = pair("DQ", h, d, shape.dtype, most);
-        for (std::int32_t rank = 0; rank < ranks_; ++rank) find_segments(rank);
+        for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+            for (Segment& segment : segments_of(rank)) segments_.push_back(std::move(segment));
+        }
     }
 
     Result<Plan> run() {
@@ -54,65 +45,22 @@ public:
 private:
     HeadPair pair(const std::string& name, std::int64_t heads, std::int64_t width, DType dtype,
                   std::int64_t rows) {
-        const auto tensor = [&](const std::string& called, std::int64_t of, std::int64_t number) {
-            std::vector<std::int64_t> extents{shape_.batch, of, number};
-            if (width > 0) extents.push_back(width);
-            return plan_.tensor({called, std::move(extents), dtype});
-        };
-        HeadPair made{.share = heads / group_};
-        made.rows = tensor(name, heads, shape_.length);
-        made.heads = tensor(name + ".heads", made.share, rows);
-        return made;
+        return head_pair(plan_, name, {shape_.batch, heads, shape_.length}, group_, rows, width, dtype);
     }
 
     /// Where rows that a rank holds lie in the callers' tensors, one rank's behind another's.
     [[nodiscard]] Interval in_callers(std::int32_t rank, const Interval& rows) const {
-        std::int64_t before = first_[at(rank)];
-        for (const Interval& run : rows_of(rank)) {
-            if (run.begin <= rows.begin && rows.end <= run.end) {
-                before += rows.begin - run.begin;
-                break;
-            }
-            before += run.size();
-        }
-        return {before, before + rows.size()};
+        return place_among(rows_of(rank), rows, first_[at(rank)]);
     }
     /// Where they lie among the rows of their group, in the sequence's order.
     [[nodiscard]] Interval in_group(std::int32_t rank, const Interval& rows) const {
-        std::int64_t before = 0;
-        for (const Interval& run : rows_of_group(rank / group_)) {
-            if (run.begin <= rows.begin && rows.end <= run.end) {
-                before += rows.begin - run.begin;
-                break;
-            }
-            before += run.size();
-        }
-        return {before, before + rows.size()};
+        return place_among(rows_of_group(rank / group_), rows);
     }
     [[nodiscard]] static Interval heads_of_share(const HeadPair& one, std::int32_t member) {
         return {member * one.share, (member + 1) * one.share};
     }
     [[nodiscard]] Chunk of_share(const HeadPair& one, const Interval& rows) const {
         return chunk(one.heads, {0, one.share}, rows);
-    }
-
-    void find_segments(std::int32_t owner) {
-        std::set<std::int64_t> cuts;
-        for (const Interval& run : rows_of(owner))
-            for (const Interval& part : split_evenly(run.begin, run.end, options_.split))
-                cuts.insert(part.begin);
-        for (std::int32_t group = 0; group < groups_; ++group)
-            for (const Interval& run : attended(group)) cuts.insert({run.begin, run.end});
-        for (const Interval& run : rows_of(owner)) {
-            std::int64_t begin = run.begin;
-            for (auto cut = cuts.upper_bound(run.begin); begin < run.end; ++cut) {
-                const std::int64_t end = cut == cuts.end() ? run.end : std::min(*cut, run.end);
-                Segment& made = segments_.emplace_back(Segment{owner, {begin, end}, {}});
-                for (std::int32_t group = 0; group < groups_; ++group)
-                    if (!intersect({made.rows}, attended(group)).empty()) made.groups.push_back(group);
-                begin = end;
-            }
-        }
     }
 
     void hold() {
@@ -126,9 +74,7 @@ private:
                 for (const HeadPair& one : queries_) plan_.initial(whole(one));
                 plan_.final(whole(dq_));
             }
-            std::int64_t rows = 0;
-            for (const Interval& run : rows_of_group(rank / group_)) rows += run.size();
-            plan_.produced({rank, of_share(dq_, {0, rows})});
+            plan_.produced({rank, of_share(dq_, {0, num_rows(rows_of_group(rank / group_))})});
             for (const HeadPair& one : sums_)
                 for (const Interval& run : attended(rank / group_))
                     plan_.produced({rank, of_share(one, run)}, true);

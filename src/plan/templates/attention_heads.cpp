@@ -53,16 +53,8 @@ public:
 
 private:
     HeadPair pair(const std::string& name, std::int64_t heads, std::int64_t width, DType dtype) {
-        const auto tensor = [&](const std::string& called, std::int64_t of, std::int64_t rows) {
-            std::vector<std::int64_t> extents{shape_.batch, of, rows};
-            if (width > 0) extents.push_back(width);
-            return plan_.tensor({called, std::move(extents), dtype});
-        };
-        const std::int64_t share = heads / ranks_;
-        HeadPair made{.share = share};
-        made.rows = tensor(name, heads, shape_.length);
-        made.heads = tensor(name + ".heads", share, width > 0 ? shape_.length : padded_);
-        return made;
+        return head_pair(plan_, name, {shape_.batch, heads, shape_.length}, ranks_,
+                         width > 0 ? shape_.length : padded_, width, dtype);
     }
 
     [[nodiscard]] Chunk chunk(std::int32_t tensor, const Interval& heads, const Interval& rows) const {

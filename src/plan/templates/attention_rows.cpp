@@ -45,8 +45,7 @@ Rows part_of(const Rows& rows, std::int64_t begin, std::int64_t end) {
 std::vector<Rows> inside_groups(const std::vector<Rows>& groups, std::int32_t group) {
     std::vector<Rows> rows;
     for (const Rows& own : groups) {
-        std::int64_t size = 0;
-        for (const Interval& run : own) size += run.size();
+        const std::int64_t size = num_rows(own);
         for (std::int64_t member = 0; member < group; ++member)
             rows.push_back(part_of(own, size * member / group, size * (member + 1) / group));
     }
@@ -54,6 +53,18 @@ std::vector<Rows> inside_groups(const std::vector<Rows>& groups, std::int32_t gr
 }
 
 }  // namespace
+
+std::int64_t num_rows(const Rows& rows) {
+    std::int64_t held = 0;
+    for (const Interval& run : rows) held += run.size();
+    return held;
+}
+
+std::int64_t most_rows(const std::vector<Rows>& rows) {
+    std::int64_t most = 0;
+    for (const Rows& own : rows) most = std::max(most, num_rows(own));
+    return most;
+}
 
 std::optional<Sharding> sharding_from(std::string_view name) {
     if (name == "contiguous") return Sharding::contiguous;

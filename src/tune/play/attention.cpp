@@ -153,14 +153,9 @@ private:
         if (group_ == 1 && relays_ == 0) return 0;  // read and stored where they are
         const double gbps = machine_.topology.local_gbps;
         if (gbps <= 0) return 0;
-        double most = 0;
-        for (const plan::Rows& rows : problem_.rows) {
-            std::int64_t held = 0;
-            for (const plan::Interval& run : rows) held += run.size();
-            double heads = 2.0 * static_cast<double>(problem_.shape.kv_heads);
-            if (group_ > 1) heads += 2.0 * static_cast<double>(problem_.shape.heads);
-            most = std::max(most, heads * static_cast<double>(held));
-        }
+        double heads = 2.0 * static_cast<double>(problem_.shape.kv_heads);
+        if (group_ > 1) heads += 2.0 * static_cast<double>(problem_.shape.heads);
+        const double most = heads * static_cast<double>(plan::most_rows(problem_.rows));
         return 2 * row_bytes(most) / (gbps * 1e3);
     }
 

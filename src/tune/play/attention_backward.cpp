@@ -33,12 +33,6 @@ double pairs_of(const plan::Sequence& sequence, const plan::Rows& rows) {
     return pairs;
 }
 
-std::int64_t count(const plan::Rows& rows) {
-    std::int64_t held = 0;
-    for (const plan::Interval& run : rows) held += run.size();
-    return held;
-}
-
 class Played {
 public:
     Played(const ops::AttentionBackwardTask& task, const Machine& machine) : task_(task), machine_(machine) {}
@@ -94,7 +88,7 @@ private:
         std::int64_t queries = 0;
         for (const plan::Rows& rows : task_.forward.rows) {
             most = std::max(most, pairs_of(sequence, rows));
-            queries = std::max(queries, count(rows));
+            queries = std::max(queries, plan::num_rows(rows));
         }
         if (sharing > 1) {
             most = pairs_of(sequence, {{0, shape.length}});

@@ -34,6 +34,8 @@
 namespace syncopate::plan {
 
 using Rows = std::vector<Interval>;  ///< of the sequence: disjoint, rising, none empty
+[[nodiscard]] std::int64_t num_rows(const Rows& rows);
+[[nodiscard]] std::int64_t most_rows(const std::vector<Rows>& rows);  ///< that one of them has
 
 enum class Circulation : std::uint8_t { all_gather, ring, double_ring };
 [[nodiscard]] std::optional<Circulation> circulation_from(std::string_view name);
