@@ -77,7 +77,6 @@ private:
     Status run_programs();
     std::int32_t line_axis();
     RunLine line_from(const std::array<std::int64_t, 3>& id, std::int32_t axis);
-    Result<bool> run_rounds();
     Status run_along(std::int32_t axis);
 
     // analyse_search.cpp

@@ -71,7 +71,6 @@ void Evaluator::restart() {
 /// What was evaluated before: values lie in the arena.
 void Evaluator::forget_values() {
     moving_.clear();
-    groups_.clear();
     instances_ = 0;
     arena_.release(bound_mark_);
 }

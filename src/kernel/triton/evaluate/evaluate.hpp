@@ -158,20 +158,6 @@ public:
     /// which might.
     [[nodiscard]] bool run_line(const Line& line, const std::array<std::int64_t, 3>& grid, LineHint& hint);
 
-    /// A tile that a program of a persistent kernel runs.
-    struct Round {
-        std::int64_t id = 0;
-        std::int64_t program = 0;                    ///< linear
-        std::int32_t group = 0;                      ///< of programs that bring the same to the tile loop
-        std::size_t outer_begin = 0, outer_end = 0;  ///< what the program touches outside of it
-    };
-    std::vector<Round> tile_rounds;
-    [[nodiscard]] bool note_rounds(const std::array<std::int64_t, 3>& program,
-                                   const std::array<std::int64_t, 3>& grid);
-    [[nodiscard]] bool run_rounds(const std::array<std::int64_t, 3>& program,
-                                  const std::array<std::int64_t, 3>& grid, std::span<const Round> tiles,
-                                  std::int64_t stride, LineHint& hint);
-
     Findings found;
     std::vector<TaintSource> sources;
     std::vector<LoopRecord> loops;
@@ -280,15 +266,11 @@ private:
     };
     [[nodiscard]] bool on_line() const { return line_axis_ >= 0; }
     [[nodiscard]] bool outside_loops() const { return trips_.size() == (on_line() ? 1U : 0U); }
-    struct LineTile {
-        std::int64_t id = 0, program = 0;
-        std::size_t outer_begin = 0, outer_end = 0;  ///< of outer_
-    };
     struct Found {  ///< how much was found before a line
         std::size_t touched = 0, tiles = 0, advances = 0;
     };
     [[nodiscard]] std::vector<Touch> together(std::vector<Touch> all);
-    [[nodiscard]] bool spread_line(std::size_t first, std::span<const LineTile> tiles,
+    [[nodiscard]] bool spread_line(std::size_t first, const Line& line, std::int64_t apart,
                                    std::span<const StatedBox> stated);
     void begin_line(std::int32_t axis, std::int64_t count, std::int64_t stride);
     void end_line(bool done, const Found& before, std::int64_t count, LineHint& hint);
@@ -296,17 +278,6 @@ private:
     void fits_while_below(const Affine& value, std::int64_t limit);
     void fits_while_same_sign(const Affine& value);
     Value along_line(std::int64_t id);
-
-    // evaluate_rounds.cpp
-    struct TileIds {  ///< of one program
-        std::int64_t start = 0, stop = 0, step = 0;
-        IntegerType type = IntegerType::python;
-    };
-    [[nodiscard]] const std::vector<std::int32_t>& slots_of_rounds(const Stmt& statement);
-    [[nodiscard]] bool counts_tiles(const Stmt& statement, std::size_t i, const Value& value) const;
-    Flow rounds_of(const Stmt& statement, Frame& frame, const TileIds& ids);
-    Flow rounds_while(const Stmt& statement, Frame& frame, const Value& condition);
-    Flow line_of_rounds(const Stmt& statement, Frame& frame, const TileIds& ids, std::int32_t id_slot);
 
     // evaluate_moving.cpp
     [[nodiscard]] static bool moves(const Mask& mask);
@@ -663,23 +634,8 @@ private:
     std::int64_t line_stride_ = 1;
     std::int64_t line_fits_ = 0;   // programs for which what has just failed would not
     std::int64_t line_every_ = 1;  // … or every so many of them
-    std::vector<Touch> outer_;     // by programs outside their tile loops
     std::deque<MovingAccess> moving_;
     std::int64_t instances_ = 0;  // of all of them
-    bool by_rounds_ = false;      // the tile loop is not run as it stands
-    bool reached_loop_ = false;
-    const std::span<const Round>* rounds_asked_ = nullptr;  // that are to be run; null: they are only noted
-    std::int64_t rounds_stride_ = 1;
-    std::vector<std::int32_t> round_slots_;
-    struct Group {  ///< of programs that bring the same to the tile loop
-        std::int32_t number = 0;
-        std::uint64_t control = 0;
-        std::int64_t step = 0;
-        std::vector<Value> brings;
-    };
-    [[nodiscard]] std::int32_t group_of(std::int64_t step, std::vector<Value> brings);
-    std::vector<Group> groups_;  // whose values are still there
-    std::int32_t num_groups_ = 0;
     std::int64_t linear_program_ = 0;
     bool in_tile_loop_ = false;
     std::size_t tile_begin_ = 0;

@@ -53,7 +53,7 @@ void Evaluator::divides_when_every(const Affine& value, std::int64_t by) {
 
 /// Makes the line's programs tiles: what was touched from `first` on, each in its own place.
 /// False where that would be too many.
-bool Evaluator::spread_line(std::size_t first, std::span<const LineTile> tiles,
+bool Evaluator::spread_line(std::size_t first, const Line& line, std::int64_t apart,
                             std::span<const StatedBox> stated) {
     std::vector<Touch> all(found.touched.begin() + static_cast<std::ptrdiff_t>(first), found.touched.end());
     found.touched.resize(first);
@@ -64,13 +64,14 @@ bool Evaluator::spread_line(std::size_t first, std::span<const LineTile> tiles,
     for (const Touch& touch : all)
         if (touch.moves) work_out_all(moving_[touch.begin]);
     all = together(std::move(all));
-    for (std::size_t i = 0; i < tiles.size(); ++i) {
+    for (std::int64_t i = 0; i < line.count; ++i) {
         if (!step(kernel_.name_range, static_cast<std::int64_t>(all.size()))) return false;
-        TileRecord record{tiles[i].id, tiles[i].program, found.touched.size(), 0, {}};
+        const std::int64_t program = linear_program_ + i * apart;
+        TileRecord record{program, program, found.touched.size(), 0, {}};
         for (Touch touch : all) {
             if (touch.moves) {
                 const MovingAccess& access = moving_[touch.begin];
-                const MovingAccess::Instance own = access.instances[i];
+                const MovingAccess::Instance own = access.instances[static_cast<std::size_t>(i)];
                 const bool solid = own.exact && access.solid, exact = touch.exact && solid;
                 const bool leaves = own.leaves && exact;
                 if (own.begin == own.end && !leaves) continue;
@@ -79,13 +80,10 @@ bool Evaluator::spread_line(std::size_t first, std::span<const LineTile> tiles,
             }
             found.touched.push_back(touch);
         }
-        for (const StatedBox& box : stated) note_stated(box, static_cast<std::int64_t>(i));
-        for (std::size_t t = tiles[i].outer_begin; t < tiles[i].outer_end; ++t)
-            found.touched.push_back(outer_[t]);
+        for (const StatedBox& box : stated) note_stated(box, i);
         record.end = found.touched.size();
         for (std::size_t a = 0; a < kMostAxes; ++a)
-            record.coord[a] =
-                wrap_add(coord_[a].at, wrap_multiply(coord_[a].step, static_cast<std::int64_t>(i)));
+            record.coord[a] = wrap_add(coord_[a].at, wrap_multiply(coord_[a].step, i));
         found.tiles.push_back(record);
     }
     return true;
@@ -135,11 +133,7 @@ bool Evaluator::run_line(const Line& line, const std::array<std::int64_t, 3>& gr
         const std::int64_t apart = line.stride * (line.axis == 0   ? 1
                                                   : line.axis == 1 ? grid[0]
                                                                    : grid[0] * grid[1]);
-        std::vector<LineTile> tiles;
-        tiles.reserve(static_cast<std::size_t>(line.count));
-        for (std::int64_t i = 0; i < line.count; ++i)
-            tiles.push_back({linear_program_ + i * apart, linear_program_ + i * apart, 0, 0});
-        done = spread_line(before.touched, tiles, stated);
+        done = spread_line(before.touched, line, apart, stated);
     }
     if (done && last_in_body_ != nullptr &&
         (found.last_store == nullptr || last_in_body_->where.end > found.last_store->where.end))

@@ -435,8 +435,6 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         const bool names_id = compared != nullptr && compared->kind == ExprKind::name &&
                               compared->slot >= 0 && frame.slots[compared->slot].kind == ValueKind::integer;
         if (over_tiles && on_line()) return not_affine_ = true, Flow::stop;
-        if (over_tiles && by_rounds_)
-            return names_id ? rounds_while(statement, frame, condition) : Flow::stop;
         if (over_tiles && names_id) {
             if (i == 0) {
                 if (found.tile_loop == nullptr) found.tile_loop = &statement;

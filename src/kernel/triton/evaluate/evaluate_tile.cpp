@@ -15,9 +15,6 @@ Evaluator::Flow Evaluator::tile_loop(const Stmt& statement, Frame& frame, const 
     if (range.step <= 0) return refuse_tiles(statement.value->where, "it counts downwards");
     if (statement.target->kind != ExprKind::name)
         return refuse_tiles(statement.target->where, "it has several variables");
-    if (by_rounds_)
-        return rounds_of(statement, frame,
-                         {range.start.constant, range.stop.constant, range.step, range.type});
     found.tile_loop = &statement;
     found.tile_start = range.start.constant;
     found.tile_stop = range.stop.constant;
