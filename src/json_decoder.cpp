@@ -29,9 +29,8 @@ bool JsonDecoder::fields(Index node, const JsonPath& path, std::span<const JsonF
         return fail(node, path, "is " + document_.describe(node) + "; expected an object");
     }
     std::fill(values.begin(), values.end(), JsonDocument::kNone);
-    for (Index key = document_.first(node); key != document_.end(node);) {
-        const Index value = document_.next(key);
-        const std::string_view name = document_.text(key);
+    const bool known_and_once = members(node, path, [&](Index key, Index value, const JsonPath& inner) {
+        const std::string_view name = inner.key;
         std::size_t slot = 0;
         while (slot < known.size() && known[slot].key != name) ++slot;
         if (slot == known.size()) {
@@ -45,8 +44,9 @@ bool JsonDecoder::fields(Index node, const JsonPath& path, std::span<const JsonF
         }
         if (has(values[slot])) return fail(key, path, "has the key \"" + escaped(name) + "\" twice");
         values[slot] = value;
-        key = document_.next(value);
-    }
+        return true;
+    });
+    if (!known_and_once) return false;
     std::string missing;
     for (std::size_t slot = 0; slot < known.size(); ++slot) {
         if (known[slot].required && !has(values[slot])) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "syncopate/json_document.hpp"
 
@@ -105,6 +106,31 @@ protected:
             if (!decode(node, JsonPath{&path, {}, index++})) return false;
         }
         return true;
+    }
+
+    /// Calls decode(key, value, its path) for each member of an object; a key may come twice.
+    template <typename Decode>
+    bool members(Index object, const JsonPath& path, Decode decode) {
+        for (Index key = document_.first(object); key != document_.end(object);) {
+            const Index value = document_.next(key);
+            if (!decode(key, value, JsonPath{&path, document_.text(key)})) return false;
+            key = document_.next(value);
+        }
+        return true;
+    }
+    /// A list of at most `limit` elements, each by decode(element, its path).
+    template <typename Decode>
+    bool list(Index node, const JsonPath& path, std::string_view expected, std::int32_t limit,
+              Decode decode) {
+        return list(node, path, expected, limit) && each(node, path, decode);
+    }
+    /// A list of at most `limit` integers in [lowest, highest]; `expected`, such as "a list of sizes", is for messages.
+    template <typename Int>
+    bool integers(Index node, const JsonPath& path, std::string_view expected, std::int32_t limit,
+                  std::int64_t lowest, std::int64_t highest, std::vector<Int>& out) {
+        return list(node, path, expected, limit, [&](Index one, const JsonPath& at) {
+            return integer(one, at, lowest, highest, out.emplace_back());
+        });
     }
 
     /// Records "PATH PROBLEM" at the node's place; returns false.

@@ -148,13 +148,9 @@ protected:
     template <typename Add>
     bool entries(JsonAt at, Add add) {
         if (!is(at.node, *at.path, Type::object, "an object")) return false;
-        for (Index key = document_.first(at.node); key != document_.end(at.node);) {
-            const Index node = document_.next(key);
-            const JsonPath path{at.path, document_.text(key)};
-            if (!add(document_.text(key), JsonAt{node, &path})) return false;
-            key = document_.next(node);
-        }
-        return true;
+        return members(at.node, *at.path, [&](Index, Index node, const JsonPath& path) {
+            return add(path.key, JsonAt{node, &path});
+        });
     }
     template <typename T, typename Walk>
     auto map(std::map<std::string, T>& entries_by_key, Walk walk) {

@@ -51,16 +51,12 @@ private:
     bool members(Index node, const JsonPath& path, std::string_view expected, Decode decode) {
         if (!is(node, path, Type::object, expected)) return false;
         std::set<std::string_view> seen;
-        for (Index key = document_.first(node); key != document_.end(node);) {
-            const Index value = document_.next(key);
-            const std::string_view name = document_.text(key);
-            if (name.empty()) return fail(key, path, "has an empty name");
-            if (!seen.insert(name).second)
-                return fail(key, path, "has the key \"" + escaped(name) + "\" twice");
-            if (!decode(key, std::string(name), value, JsonPath{&path, name})) return false;
-            key = document_.next(value);
-        }
-        return true;
+        return JsonReader::members(node, path, [&](Index key, Index value, const JsonPath& inner) {
+            if (inner.key.empty()) return fail(key, path, "has an empty name");
+            if (!seen.insert(inner.key).second)
+                return fail(key, path, "has the key \"" + escaped(inner.key) + "\" twice");
+            return decode(key, std::string(inner.key), value, inner);
+        });
     }
 
     bool known_tensor(Index at, const JsonPath& path, const std::string& name) {

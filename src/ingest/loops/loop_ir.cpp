@@ -136,30 +136,25 @@ private:
                fail(shift, {&path, "shift"}, fmt::format("moves nothing on a ring of {}", ring));
     }
 
-    bool tensor_named(std::string_view name, Index node, const JsonPath& path, std::int32_t& out) {
+    /// The place of one of `items`, by its name.
+    template <typename Item, typename Name>
+    bool named(std::string_view what, const std::vector<Item>& items, Name name_of, std::string_view name,
+               Index node, const JsonPath& path, std::int32_t& out) {
         std::vector<std::string_view> known;
-        for (std::size_t i = 0; i < out_.tensors.size(); ++i) {
-            if (out_.tensors[i].tensor.name == name) {
-                out = static_cast<std::int32_t>(i);
-                return true;
-            }
-            known.push_back(out_.tensors[i].tensor.name);
-        }
-        return fail(node, path,
-                    "names an unknown tensor \"" + escaped(name) + "\"" + did_you_mean(name, known));
+        for (const Item& item : items) known.push_back(name_of(item));
+        out = static_cast<std::int32_t>(std::ranges::find(known, name) - known.begin());
+        return out < static_cast<std::int32_t>(known.size()) ||
+               fail(node, path,
+                    fmt::format("names an unknown {} \"{}\"{}", what, escaped(name),
+                                did_you_mean(name, known)));
     }
-
+    bool tensor_named(std::string_view name, Index node, const JsonPath& path, std::int32_t& out) {
+        const auto name_of = [](const LoopTensor& one) -> std::string_view { return one.tensor.name; };
+        return named("tensor", out_.tensors, name_of, name, node, path, out);
+    }
     bool loop_named(std::string_view name, Index node, const JsonPath& path, std::int32_t& out) {
-        std::vector<std::string_view> known;
-        for (std::size_t i = 0; i < out_.loops.size(); ++i) {
-            if (out_.loops[i].name == name) {
-                out = static_cast<std::int32_t>(i);
-                return true;
-            }
-            known.push_back(out_.loops[i].name);
-        }
-        return fail(node, path,
-                    "names an unknown loop \"" + escaped(name) + "\"" + did_you_mean(name, known));
+        const auto name_of = [](const Loop& one) -> std::string_view { return one.name; };
+        return named("loop", out_.loops, name_of, name, node, path, out);
     }
 
     bool points(Index node, const JsonPath& path) {

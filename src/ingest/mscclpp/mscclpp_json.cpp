@@ -98,18 +98,14 @@ private:
             return fail(node, path,
                         "is " + document_.describe(node) + ", a placeholder: a template is no plan");
         if (document_.type(node) != Type::object) return true;
-        for (Index key = document_.first(node); key != document_.end(node);) {
-            const Index value = document_.next(key);
-            const std::string_view name = document_.text(key);
-            if (std::find(kForeign.begin(), kForeign.end(), name) != kForeign.end())
+        return members(node, path, [&](Index key, Index value, const JsonPath& inner) {
+            if (std::find(kForeign.begin(), kForeign.end(), inner.key) != kForeign.end())
                 return fail(
                     key, path,
                     fmt::format("has \"{}\", of a dialect beside version 2 that its readers do not take",
-                                name));
-            if (!find_dialect(value, {&path, name})) return false;
-            key = document_.next(value);
-        }
-        return true;
+                                inner.key));
+            return find_dialect(value, inner);
+        });
     }
 };
 

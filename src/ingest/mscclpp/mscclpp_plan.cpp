@@ -134,15 +134,15 @@ bool MscclppReader::op_channel_type(Index node, const JsonPath& path, ChannelTyp
 }
 
 bool MscclppReader::read_channels_to(Index node, const JsonPath& path, ChannelType type, std::int32_t owner) {
-    return list(node, path, "a list of ranks", 1 << 16) && each(node, path, [&](Index n, const JsonPath& at) {
-               std::int32_t peer = 0;
-               if (!rank(n, at, peer)) return false;
-               if (peer == owner) return fail(n, at, "is its own rank");
-               const std::int64_t key =
-                   (static_cast<std::int64_t>(type) * kMaxImportRanks + owner) * kMaxImportRanks + peer;
-               channels_[type][static_cast<std::size_t>(owner)].push_back({peer, channels_to_[key]++});
-               return true;
-           });
+    return list(node, path, "a list of ranks", 1 << 16, [&](Index n, const JsonPath& at) {
+        std::int32_t peer = 0;
+        if (!rank(n, at, peer)) return false;
+        if (peer == owner) return fail(n, at, "is its own rank");
+        const std::int64_t key =
+            (static_cast<std::int64_t>(type) * kMaxImportRanks + owner) * kMaxImportRanks + peer;
+        channels_[type][static_cast<std::size_t>(owner)].push_back({peer, channels_to_[key]++});
+        return true;
+    });
 }
 
 bool MscclppReader::read_group(Index node, const JsonPath& path, MscclppPlan& plan) {
@@ -181,10 +181,7 @@ bool MscclppReader::read_barrier(Index node, const JsonPath& path, Index id, Ind
 
 bool MscclppReader::numbers(Index node, const JsonPath& path, std::int64_t highest,
                             std::vector<std::int32_t>& out) {
-    return list(node, path, "a list of numbers", 1 << 16) &&
-           each(node, path, [&](Index element, const JsonPath& at) {
-               return integer(element, at, 0, highest, out.emplace_back());
-           });
+    return integers(node, path, "a list of numbers", 1 << 16, 0, highest, out);
 }
 
 std::int32_t MscclppReader::counter(MscclppPlan& plan, const std::string& key, std::string what,

@@ -81,8 +81,7 @@ private:
         by_buffers_.emplace_back();
         groups_.emplace_back();
         const JsonPath channels{&path, "channels"};
-        return list(keys[5], channels, "a list of channels", 1 << 16) &&
-               each(keys[5], channels,
+        return list(keys[5], channels, "a list of channels", 1 << 16,
                     [&](Index n, const JsonPath& at) { return read_channel(n, at, owner, plan); });
     }
 
@@ -101,11 +100,11 @@ private:
             if (!has(keys[4]) || !has(keys[5])) return fail(node, path, R"(needs "buff" and "rankGroups")");
             if (!buffer(keys[4], {&path, "buff"}, on)) return false;
             const JsonPath groups{&path, "rankGroups"};
-            return list(keys[5], groups, "a list of groups", kMaxImportRanks) &&
-                   each(keys[5], groups, [&](Index n, const JsonPath& at) {
-                       groups_.back().push_back(static_cast<std::int32_t>(plan.groups.size()));
-                       return read_group(n, at, plan);
-                   });
+            return list(keys[5], groups, "a list of groups", kMaxImportRanks,
+                        [&](Index n, const JsonPath& at) {
+                            groups_.back().push_back(static_cast<std::int32_t>(plan.groups.size()));
+                            return read_group(n, at, plan);
+                        });
         }
         Buffer src = Buffer::input;
         Buffer dst = Buffer::input;
@@ -126,8 +125,7 @@ private:
         if (!fields(node, path, kGpuKeys, keys)) return false;
         const auto owner = static_cast<std::int32_t>(path.index);
         const JsonPath blocks{&path, "threadblocks"};
-        return list(keys[6], blocks, "a list of threadblocks", 4096) &&
-               each(keys[6], blocks,
+        return list(keys[6], blocks, "a list of threadblocks", 4096,
                     [&](Index n, const JsonPath& at) { return read_threadblock(n, at, owner, plan); });
     }
 
@@ -144,8 +142,7 @@ private:
             return false;
         auto& ops = plan.gpus[static_cast<std::size_t>(owner)].threadblocks.emplace_back();
         const JsonPath list_path{&path, "ops"};
-        return list(keys[1], list_path, "a list of ops", static_cast<std::int32_t>(kMaxSteps)) &&
-               each(keys[1], list_path,
+        return list(keys[1], list_path, "a list of ops", static_cast<std::int32_t>(kMaxSteps),
                     [&](Index n, const JsonPath& at) { return read_op(n, at, scope, plan, ops); });
     }
 
@@ -285,20 +282,19 @@ private:
     bool read_deps(Index node, const JsonPath& path) {
         if (!has(node)) return true;
         const JsonPath at{&path, "deps"};
-        return list(node, at, "a list of steps", 4096) && each(node, at, [&](Index n, const JsonPath& p) {
-                   constexpr std::array<JsonField, 2> kKeys{{{"tb", true}, {"step", true}}};
-                   std::array<Index, 2> keys{};
-                   std::int64_t tb = 0;
-                   std::int64_t step = 0;
-                   if (!fields(n, p, kKeys, keys) || !non_negative(keys[0], {&p, "tb"}, tb) ||
-                       !non_negative(keys[1], {&p, "step"}, step))
-                       return false;
-                   // path is gpus[r].threadblocks[t].ops[i]: i, then ops, then t.
-                   if (tb != path.parent->parent->index || step >= path.index)
-                       return fail(
-                           n, p, "names no earlier step of its own threadblock; the runtime knows no other");
-                   return true;
-               });
+        return list(node, at, "a list of steps", 4096, [&](Index n, const JsonPath& p) {
+            constexpr std::array<JsonField, 2> kKeys{{{"tb", true}, {"step", true}}};
+            std::array<Index, 2> keys{};
+            std::int64_t tb = 0;
+            std::int64_t step = 0;
+            if (!fields(n, p, kKeys, keys) || !non_negative(keys[0], {&p, "tb"}, tb) ||
+                !non_negative(keys[1], {&p, "step"}, step))
+                return false;
+            // path is gpus[r].threadblocks[t].ops[i]: i, then ops, then t.
+            if (tb != path.parent->parent->index || step >= path.index)
+                return fail(n, p, "names no earlier step of its own threadblock; the runtime knows no other");
+            return true;
+        });
     }
 
     /// {"src": …, "dst": …}: the local and the remote buffer of the channels that an op uses.
@@ -321,23 +317,21 @@ private:
         Kind kind;
         const JsonPath at{&path, ids_key};
         if (!read_kind(buffers, {&path, buffers_key}, type, kind)) return false;
-        return list(ids, at, "a list of channels", 4096) && each(ids, at, [&](Index n, const JsonPath& p) {
-                   constexpr std::array<JsonField, 2> kKeys{{{"id", true}, {"off", false}}};
-                   std::array<Index, 2> keys{};
-                   std::int64_t id = 0;
-                   std::int64_t offset = 0;
-                   if (!fields(n, p, kKeys, keys) || !non_negative(keys[0], {&p, "id"}, id) ||
-                       (has(keys[1]) && !non_negative(keys[1], {&p, "off"}, offset)))
-                       return false;
-                   const auto known = scope.channels.find(kind);
-                   const std::size_t count = known == scope.channels.end() ? 0 : known->second.size();
-                   if (static_cast<std::size_t>(id) >= count)
-                       return fail(
-                           keys[0], {&p, "id"},
-                           fmt::format("is {}; the threadblock has {} channels of this kind", id, count));
-                   return take(static_cast<std::size_t>(known->second[static_cast<std::size_t>(id)]), offset,
-                               n);
-               });
+        return list(ids, at, "a list of channels", 4096, [&](Index n, const JsonPath& p) {
+            constexpr std::array<JsonField, 2> kKeys{{{"id", true}, {"off", false}}};
+            std::array<Index, 2> keys{};
+            std::int64_t id = 0;
+            std::int64_t offset = 0;
+            if (!fields(n, p, kKeys, keys) || !non_negative(keys[0], {&p, "id"}, id) ||
+                (has(keys[1]) && !non_negative(keys[1], {&p, "off"}, offset)))
+                return false;
+            const auto known = scope.channels.find(kind);
+            const std::size_t count = known == scope.channels.end() ? 0 : known->second.size();
+            if (static_cast<std::size_t>(id) >= count)
+                return fail(keys[0], {&p, "id"},
+                            fmt::format("is {}; the threadblock has {} channels of this kind", id, count));
+            return take(static_cast<std::size_t>(known->second[static_cast<std::size_t>(id)]), offset, n);
+        });
     }
 
     /// The channels that an op signals on, or waits on.
@@ -377,13 +371,12 @@ private:
 
     bool read_locals(Index node, const JsonPath& path, const Scope& scope, std::int64_t count,
                      std::vector<MscclppRef>& refs) {
-        return list(node, path, "a list of chunks", 4096) &&
-               each(node, path, [&](Index n, const JsonPath& at) {
-                   constexpr std::array<JsonField, 2> kKeys{{{"buff", true}, {"off", true}}};
-                   std::array<Index, 2> keys{};
-                   return fields(n, at, kKeys, keys) && read_local(n, at, keys[0], keys[1], "buff", "off",
-                                                                   scope, count, refs.emplace_back());
-               });
+        return list(node, path, "a list of chunks", 4096, [&](Index n, const JsonPath& at) {
+            constexpr std::array<JsonField, 2> kKeys{{{"buff", true}, {"off", true}}};
+            std::array<Index, 2> keys{};
+            return fields(n, at, kKeys, keys) &&
+                   read_local(n, at, keys[0], keys[1], "buff", "off", scope, count, refs.emplace_back());
+        });
     }
 
     bool read_remotes(Index buffers, Index ids, const JsonPath& path, std::string_view buffers_key,

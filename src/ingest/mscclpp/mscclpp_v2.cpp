@@ -89,16 +89,15 @@ private:
         if (!has(keys[7])) return true;
         const JsonPath semaphores{&path, "semaphores"};
         std::int32_t number = 0;
-        return list(keys[7], semaphores, "a list of semaphores", 1 << 16) &&
-               each(keys[7], semaphores, [&](Index n, const JsonPath& at) {
-                   constexpr std::array<JsonField, 1> kKeys{{{"init_value", true}}};
-                   std::array<Index, 1> value{};
-                   std::int64_t initial = 0;
-                   if (!fields(n, at, kKeys, value) || !non_negative(value[0], {&at, "init_value"}, initial))
-                       return false;
-                   semaphore_counter(plan, owner, number++, initial);
-                   return true;
-               });
+        return list(keys[7], semaphores, "a list of semaphores", 1 << 16, [&](Index n, const JsonPath& at) {
+            constexpr std::array<JsonField, 1> kKeys{{{"init_value", true}}};
+            std::array<Index, 1> value{};
+            std::int64_t initial = 0;
+            if (!fields(n, at, kKeys, value) || !non_negative(value[0], {&at, "init_value"}, initial))
+                return false;
+            semaphore_counter(plan, owner, number++, initial);
+            return true;
+        });
     }
 
     bool read_channel(Index node, const JsonPath& path, std::int32_t owner, MscclppPlan& plan) {
@@ -127,12 +126,11 @@ private:
             return false;
         if (!has(keys[5])) return fail(node, path, "lacks \"rank_groups\"");
         const JsonPath groups{&path, "rank_groups"};
-        return list(keys[5], groups, "a list of groups", kMaxImportRanks) &&
-               each(keys[5], groups, [&](Index n, const JsonPath& at) {
-                   group.number = static_cast<std::int32_t>(plan.groups.size());
-                   groups_.back().push_back(group);
-                   return read_group(n, at, plan);
-               });
+        return list(keys[5], groups, "a list of groups", kMaxImportRanks, [&](Index n, const JsonPath& at) {
+            group.number = static_cast<std::int32_t>(plan.groups.size());
+            groups_.back().push_back(group);
+            return read_group(n, at, plan);
+        });
     }
 
     bool read_remote(Index node, const JsonPath& path, std::int32_t owner) {
@@ -162,8 +160,7 @@ private:
         if (!fields(node, path, kGpuKeys, keys)) return false;
         const auto owner = static_cast<std::int32_t>(path.index);
         const JsonPath blocks{&path, "threadblocks"};
-        return list(keys[4], blocks, "a list of threadblocks", 4096) &&
-               each(keys[4], blocks,
+        return list(keys[4], blocks, "a list of threadblocks", 4096,
                     [&](Index n, const JsonPath& at) { return read_threadblock(n, at, owner, plan); });
     }
 
@@ -196,8 +193,7 @@ private:
             return false;
         auto& ops = plan.gpus[me].threadblocks.emplace_back();
         const JsonPath list_path{&path, "ops"};
-        return list(keys[1], list_path, "a list of ops", static_cast<std::int32_t>(kMaxSteps)) &&
-               each(keys[1], list_path,
+        return list(keys[1], list_path, "a list of ops", static_cast<std::int32_t>(kMaxSteps),
                     [&](Index n, const JsonPath& at) { return read_op(n, at, scope, plan, ops, false); });
     }
 
@@ -395,18 +391,16 @@ private:
             plan.warnings.emplace_back("a pipeline is taken to run once, as it does for chunks of one unit");
         pipelined_ = true;
         const JsonPath inside{&path, "ops"};
-        return list(inner, inside, "a list of ops", static_cast<std::int32_t>(kMaxSteps)) &&
-               each(inner, inside,
+        return list(inner, inside, "a list of ops", static_cast<std::int32_t>(kMaxSteps),
                     [&](Index n, const JsonPath& p) { return read_op(n, p, scope, plan, ops, true); });
     }
 
     bool read_refs(Index node, const JsonPath& path, const Scope& scope, ChannelType type,
                    std::vector<MscclppRef>& refs) {
         if (!has(node)) return true;
-        return list(node, path, "a list of buffers", 4096) &&
-               each(node, path, [&](Index n, const JsonPath& at) {
-                   return read_ref(n, at, scope, type, refs.emplace_back());
-               });
+        return list(node, path, "a list of buffers", 4096, [&](Index n, const JsonPath& at) {
+            return read_ref(n, at, scope, type, refs.emplace_back());
+        });
     }
 
     bool read_ref(Index node, const JsonPath& path, const Scope& scope, ChannelType type, MscclppRef& ref) {
@@ -481,15 +475,14 @@ private:
             return !has(ids) || is(ids, at, Type::array, "a list of numbers");
         if (!used) return leads_to_buffers(ids, at, scope, type, op);
         if (type == kSwitch) return fail(ids, at, "names switch channels, which carry no signals");
-        return list(ids, at, "a list of channels", 1 << 12) && each(ids, at, [&](Index n, const JsonPath& p) {
-                   std::int32_t number = 0;
-                   if (!local_number(n, p, scope.channels[type], "channels of this type", number))
-                       return false;
-                   const auto channel = static_cast<std::size_t>(number);
-                   op.counters.push_back(op.verb->waits ? wait_counter(plan, scope.rank, type, channel)
-                                                        : signal_counter(plan, scope.rank, type, channel));
-                   return true;
-               });
+        return list(ids, at, "a list of channels", 1 << 12, [&](Index n, const JsonPath& p) {
+            std::int32_t number = 0;
+            if (!local_number(n, p, scope.channels[type], "channels of this type", number)) return false;
+            const auto channel = static_cast<std::size_t>(number);
+            op.counters.push_back(op.verb->waits ? wait_counter(plan, scope.rank, type, channel)
+                                                 : signal_counter(plan, scope.rank, type, channel));
+            return true;
+        });
     }
 
     /// Whether the channels of an op that moves data lead to ranks whose buffers it names.
@@ -498,21 +491,16 @@ private:
         const auto is_of = [](std::int32_t peer) {
             return [peer](const MscclppRef& ref) { return ref.rank == peer; };
         };
-        return list(ids, path, "a list of channels", 1 << 12) &&
-               each(ids, path, [&](Index n, const JsonPath& at) {
-                   std::int32_t number = 0;
-                   if (!local_number(n, at, scope.channels[type], "channels of this type", number))
-                       return false;
-                   if (op.src.empty() && op.dst.empty()) return true;  // it leads to none, as a flush
-                   const std::int32_t peer =
-                       channels_[type][static_cast<std::size_t>(scope.rank)][static_cast<std::size_t>(number)]
-                           .peer;
-                   return std::ranges::any_of(op.src, is_of(peer)) ||
-                          std::ranges::any_of(op.dst, is_of(peer)) ||
-                          fail(
-                              n, at,
-                              fmt::format("leads to rank {}, and the op names no buffer of that rank", peer));
-               });
+        return list(ids, path, "a list of channels", 1 << 12, [&](Index n, const JsonPath& at) {
+            std::int32_t number = 0;
+            if (!local_number(n, at, scope.channels[type], "channels of this type", number)) return false;
+            if (op.src.empty() && op.dst.empty()) return true;  // it leads to none, as a flush
+            const std::int32_t peer =
+                channels_[type][static_cast<std::size_t>(scope.rank)][static_cast<std::size_t>(number)].peer;
+            return std::ranges::any_of(op.src, is_of(peer)) || std::ranges::any_of(op.dst, is_of(peer)) ||
+                   fail(n, at,
+                        fmt::format("leads to rank {}, and the op names no buffer of that rank", peer));
+        });
     }
 
     bool read_reduce(Index node, const JsonPath& path, MscclppOp& op) {

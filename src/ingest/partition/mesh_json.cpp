@@ -17,37 +17,6 @@ bool MeshDecoder::schema(Index node, const JsonPath& path, std::string_view expe
            fail(node, path, fmt::format("is \"{}\"; expected \"{}\"", escaped(name), expected));
 }
 
-bool MeshDecoder::mesh(Index node, const JsonPath& path, plan::Mesh& out) {
-    if (!list(node, path, "a list of [name, size] pairs", plan::kMaxAxes)) return false;
-    if (document_.size(node) == 0)
-        return fail(node, path, "is empty; it needs at least one [name, size] pair");
-    std::int64_t ranks = 1;
-    return each(node, path, [&](Index axis_at, const JsonPath& axis_path) {
-        if (!tuple(axis_at, axis_path, "[name, size]")) return false;
-        const Index name_at = document_.first(axis_at);
-        plan::Mesh::Axis axis;
-        std::string_view name;
-        if (!string(name_at, {&axis_path, {}, 0}, name) ||
-            !integer(document_.next(name_at), {&axis_path, {}, 1}, 1, plan::kMaxRanks, axis.size)) {
-            return false;
-        }
-        if (name.empty()) return fail(name_at, {&axis_path, {}, 0}, "is an empty name");
-        for (const plan::Mesh::Axis& other : out.axes) {
-            if (other.name == name) {
-                return fail(name_at, {&axis_path, {}, 0},
-                            fmt::format("names \"{}\" a second time", escaped(name)));
-            }
-        }
-        ranks *= axis.size;
-        if (ranks > plan::kMaxRanks) {
-            return fail(node, path, fmt::format("has more than {} ranks", plan::kMaxRanks));
-        }
-        axis.name = name;
-        out.axes.push_back(std::move(axis));
-        return true;
-    });
-}
-
 bool MeshDecoder::uneven(Index node, const JsonPath& path, Uneven& out) {
     std::string_view name;
     if (!string(node, path, name)) return false;
@@ -59,11 +28,8 @@ bool MeshDecoder::uneven(Index node, const JsonPath& path, Uneven& out) {
 }
 
 bool MeshDecoder::shape(Index node, const JsonPath& path, plan::Tensor& out) {
-    if (!list(node, path, "a list of sizes", plan::kMaxAxes)) return false;
-    if (document_.size(node) == 0) return fail(node, path, "is empty; a tensor has at least one axis");
-    return each(node, path, [&](Index size, const JsonPath& size_path) {
-        return integer(size, size_path, 1, plan::kMaxCoordinate, out.shape.emplace_back());
-    });
+    return integers(node, path, "a list of sizes", plan::kMaxAxes, 1, plan::kMaxCoordinate, out.shape) &&
+           (!out.shape.empty() || fail(node, path, "is empty; a tensor has at least one axis"));
 }
 
 bool MeshDecoder::dtype(Index node, const JsonPath& path, plan::Tensor& out) {
@@ -79,16 +45,6 @@ bool MeshDecoder::dtype(Index node, const JsonPath& path, plan::Tensor& out) {
                         (hint.empty() ? "; expected one of " + join_words(known) : hint));
     }
     out.dtype = *dtype;
-    return true;
-}
-
-bool MeshDecoder::bytes_fit(Index node, const JsonPath& path, const plan::Tensor& tensor) {
-    auto bytes = static_cast<std::int64_t>(plan::size_of(tensor.dtype));
-    for (const std::int64_t size : tensor.shape) {
-        if (__builtin_mul_overflow(bytes, size, &bytes)) {
-            return fail(node, path, "is too large: the tensor's bytes do not fit 64 bits");
-        }
-    }
     return true;
 }
 
@@ -111,16 +67,16 @@ bool MeshDecoder::mesh_axis(Index node, const JsonPath& path, const plan::Mesh& 
 
 bool MeshDecoder::mesh_axes(Index node, const JsonPath& path, const plan::Mesh& mesh,
                             std::vector<std::int32_t>& out) {
-    if (!list(node, path, "a list of mesh axes", plan::kMaxAxes)) return false;
-    return each(node, path, [&](Index axis, const JsonPath& axis_path) {
-        std::int32_t found = 0;
-        if (!mesh_axis(axis, axis_path, mesh, found)) return false;
-        if (std::find(out.begin(), out.end(), found) != out.end()) {
-            return fail(axis, axis_path, "names the mesh axis a second time");
-        }
-        out.push_back(found);
-        return true;
-    });
+    return list(node, path, "a list of mesh axes", plan::kMaxAxes,
+                [&](Index axis, const JsonPath& axis_path) {
+                    std::int32_t found = 0;
+                    if (!mesh_axis(axis, axis_path, mesh, found)) return false;
+                    if (std::find(out.begin(), out.end(), found) != out.end()) {
+                        return fail(axis, axis_path, "names the mesh axis a second time");
+                    }
+                    out.push_back(found);
+                    return true;
+                });
 }
 
 bool MeshDecoder::shard(Index node, const JsonPath& path, const plan::Mesh& mesh, std::size_t axes,

@@ -7,24 +7,20 @@
 #include <vector>
 
 #include "syncopate/ingest/partition/partition_ir.hpp"
-#include "syncopate/json_decoder.hpp"
-#include "syncopate/plan/model/plan.hpp"
+#include "syncopate/plan/json/parts_decoder.hpp"
 
 namespace syncopate::ingest {
 
 /// Methods return false once an error is recorded, as those of the base do.
-class MeshDecoder : protected JsonDecoder {
+class MeshDecoder : protected plan::PartsDecoder {
 public:
-    using JsonDecoder::JsonDecoder;
+    using PartsDecoder::PartsDecoder;
 
 protected:
     bool schema(Index node, const JsonPath& path, std::string_view expected);
-    bool mesh(Index node, const JsonPath& path, plan::Mesh& out);
     bool uneven(Index node, const JsonPath& path, Uneven& out);
     bool shape(Index node, const JsonPath& path, plan::Tensor& out);
     bool dtype(Index node, const JsonPath& path, plan::Tensor& out);
-    /// Fails after shape and dtype if the tensor's bytes do not fit 64 bits.
-    bool bytes_fit(Index node, const JsonPath& path, const plan::Tensor& tensor);
     /// The name of one mesh axis.
     bool mesh_axis(Index node, const JsonPath& path, const plan::Mesh& mesh, std::int32_t& out);
     bool mesh_axes(Index node, const JsonPath& path, const plan::Mesh& mesh, std::vector<std::int32_t>& out);
@@ -45,14 +41,9 @@ template <typename Decode>
 bool MeshDecoder::members(Index node, const JsonPath& path, Decode decode) {
     if (!is(node, path, Type::object, "an object")) return false;
     std::vector<std::string_view> seen;
-    for (Index key = document_.first(node); key != document_.end(node);) {
-        const Index value = document_.next(key);
-        const std::string_view name = document_.text(key);
-        const JsonPath inner{&path, name};
-        if (!new_name(key, inner, name, seen) || !decode(name, value, inner)) return false;
-        key = document_.next(value);
-    }
-    return true;
+    return JsonDecoder::members(node, path, [&](Index key, Index value, const JsonPath& inner) {
+        return new_name(key, inner, inner.key, seen) && decode(inner.key, value, inner);
+    });
 }
 
 }  // namespace syncopate::ingest

@@ -127,9 +127,8 @@ private:
         if (!is(node, path, Type::object, "an object of ranks")) return false;
         out.resize(static_cast<std::size_t>(algorithm.ranks));
         std::vector<bool> seen(out.size(), false);
-        for (Index key = document_.first(node); key != document_.end(node);) {
-            const Index value = document_.next(key);
-            const std::string_view name = document_.text(key);
+        return members(node, path, [&](Index key, Index value, const JsonPath& at) {
+            const std::string_view name = at.key;
             std::size_t rank = 0;
             const auto parsed = std::from_chars(name.data(), name.data() + name.size(), rank);
             if (parsed.ec != std::errc() || parsed.ptr != name.data() + name.size() || rank >= out.size())
@@ -138,34 +137,30 @@ private:
                                         out.size() - 1));
             if (seen[rank]) return fail(key, path, fmt::format("has rank {} twice", rank));
             seen[rank] = true;
-            const JsonPath at{&path, name};
-            if (!list(value, at, "a list of addresses", static_cast<std::int32_t>(kMaxChunks)) ||
-                !each(value, at, [&](Index n, const JsonPath& p) {
-                    return integer(n, p, 0, kMaxChunks - 1, out[rank].emplace_back());
-                }))
+            if (!integers(value, at, "a list of addresses", static_cast<std::int32_t>(kMaxChunks), 0,
+                          kMaxChunks - 1, out[rank]))
                 return false;
             std::sort(out[rank].begin(), out[rank].end());
             if (std::adjacent_find(out[rank].begin(), out[rank].end()) != out[rank].end())
                 return fail(value, at, "names an address twice");
-            key = document_.next(value);
-        }
-        return true;
+            return true;
+        });
     }
 
     bool read_steps(Index node, Algorithm& algorithm) {
         const JsonPath path{nullptr, "steps"};
-        return list(node, path, "a list of steps", static_cast<std::int32_t>(kMaxSteps)) &&
-               each(node, path, [&](Index n, const JsonPath& at) {
-                   constexpr std::array<JsonField, 3> kKeys{
-                       {{"sccl_type", true}, {"rounds", false}, {"sends", true}}};
-                   std::array<Index, kKeys.size()> keys{};
-                   const JsonPath sends{&at, "sends"};
-                   return fields(n, at, kKeys, keys) && type_is(keys[0], {&at, "sccl_type"}, "step") &&
-                          list(keys[2], sends, "a list of sends", static_cast<std::int32_t>(kMaxSteps)) &&
-                          each(keys[2], sends, [&](Index s, const JsonPath& p) {
-                              return read_send(s, p, at.index, algorithm);
-                          });
-               });
+        return list(
+            node, path, "a list of steps", static_cast<std::int32_t>(kMaxSteps),
+            [&](Index n, const JsonPath& at) {
+                constexpr std::array<JsonField, 3> kKeys{
+                    {{"sccl_type", true}, {"rounds", false}, {"sends", true}}};
+                std::array<Index, kKeys.size()> keys{};
+                const JsonPath sends{&at, "sends"};
+                return fields(n, at, kKeys, keys) && type_is(keys[0], {&at, "sccl_type"}, "step") &&
+                       list(keys[2], sends, "a list of sends", static_cast<std::int32_t>(kMaxSteps)) &&
+                       each(keys[2], sends,
+                            [&](Index s, const JsonPath& p) { return read_send(s, p, at.index, algorithm); });
+            });
     }
 
     /// [address, from, to], and of TACCL [address, from, to, time, link].

@@ -97,8 +97,7 @@ private:
     /// Distinct names, `known` ones if they have to be parameters.
     bool names(Index node, const JsonPath& path, std::vector<std::string>& out, bool known) {
         if (!has(node)) return true;
-        if (!list(node, path, "a list of names", kMostParameters)) return false;
-        return each(node, path, [&](Index one, const JsonPath& at) {
+        return list(node, path, "a list of names", kMostParameters, [&](Index one, const JsonPath& at) {
             std::string name;
             if (!text(one, at, name)) return false;
             if (std::ranges::find(out, name) != out.end())
@@ -114,18 +113,14 @@ private:
                fail(node, path, "is \"" + name + "\", which is no parameter of " + made_.kernel);
     }
 
-    /// Calls member(name, value, path) for each member of an object.
+    /// Calls member(name, key, value, path) for each member of an object.
     template <typename Member>
     bool members(Index node, const JsonPath& path, Member member) {
-        if (!has(node)) return true;
-        if (!is(node, path, Type::object, "an object")) return false;
-        for (Index key = document_.first(node); key != document_.end(node);) {
-            const Index value = document_.next(key);
-            const std::string_view name = document_.text(key);
-            if (!member(std::string(name), key, value, JsonPath{&path, name})) return false;
-            key = document_.next(value);
-        }
-        return true;
+        return !has(node) ||
+               (is(node, path, Type::object, "an object") &&
+                JsonDecoder::members(node, path, [&](Index key, Index value, const JsonPath& inner) {
+                    return member(std::string(inner.key), key, value, inner);
+                }));
     }
 
     bool counts(Index node, const JsonPath& path, std::vector<Count>& out) {

@@ -10,9 +10,9 @@
 #include <fmt/ranges.h>
 
 #include "syncopate/at.hpp"
-#include "syncopate/json_decoder.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/json/parts_decoder.hpp"
 #include "syncopate/plan/model/ragged.hpp"
 #include "syncopate/try.hpp"
 
@@ -21,9 +21,9 @@ namespace {
 
 /// Turns the document into a Plan. Each method returns false once an error is recorded; only the first one is
 /// kept.
-class PlanDecoder : private JsonDecoder {
+class PlanDecoder : private PartsDecoder {
 public:
-    using JsonDecoder::JsonDecoder;
+    using PartsDecoder::PartsDecoder;
 
     Result<Plan> decode(JsonAt at) {
         if (!plan(at.node, *at.path)) return error();
@@ -50,7 +50,7 @@ private:
             return fail(schema, schema_path,
                         "is \"" + escaped(name) + "\"; this version reads \"syncopate.plan/1\"");
         }
-        return mesh(mesh_at, {&root, "mesh"}) && nodes(nodes_at, {&root, "nodes"}) &&
+        return mesh(mesh_at, {&root, "mesh"}, plan_.mesh) && nodes(nodes_at, {&root, "nodes"}) &&
                tensors(tensors_at, {&root, "tensors"}) &&
                holdings(initial, {&root, "initial"}, false, plan_.initial) &&
                holdings(final, {&root, "final"}, true, plan_.final) &&
@@ -72,49 +72,15 @@ private:
         return true;
     }
 
-    bool mesh(Index node, const JsonPath& path) {
-        if (!list(node, path, "a list of [name, size] pairs", kMaxAxes)) return false;
-        if (document_.size(node) == 0)
-            return fail(node, path, "is empty; it needs at least one [name, size] pair");
-        std::int64_t ranks = 1;
-        return each(node, path, [&](Index axis_at, const JsonPath& axis_path) {
-            if (!tuple(axis_at, axis_path, "[name, size]")) return false;
-            const Index name_at = document_.first(axis_at);
-            Mesh::Axis axis;
-            std::string_view name;
-            if (!string(name_at, {&axis_path, {}, 0}, name) ||
-                !integer(document_.next(name_at), {&axis_path, {}, 1}, 1, kMaxRanks, axis.size)) {
-                return false;
-            }
-            if (name.empty()) return fail(name_at, {&axis_path, {}, 0}, "is an empty name");
-            for (const Mesh::Axis& other : plan_.mesh.axes) {
-                if (other.name == name) {
-                    return fail(name_at, {&axis_path, {}, 0},
-                                "names \"" + escaped(name) + "\" a second time");
-                }
-            }
-            ranks *= axis.size;
-            if (ranks > kMaxRanks) return fail(node, path, fmt::format("has more than {} ranks", kMaxRanks));
-            axis.name = name;
-            plan_.mesh.axes.push_back(std::move(axis));
-            return true;
-        });
-    }
-
     bool tensors(Index node, const JsonPath& path) {
         if (!is(node, path, Type::object, "an object of name: {\"shape\", \"dtype\"}")) return false;
-        for (Index key = document_.first(node); key != document_.end(node);) {
-            const Index value = document_.next(key);
-            const std::string_view name = document_.text(key);
-            const JsonPath tensor_path{&path, name};
-            if (name.empty()) return fail(key, path, "has a tensor with an empty name");
+        return members(node, path, [&](Index key, Index value, const JsonPath& inner) {
+            if (inner.key.empty()) return fail(key, path, "has a tensor with an empty name");
             const auto index = static_cast<std::int32_t>(plan_.tensors.size());
-            if (!tensor_index_.emplace(name, index).second)
-                return fail(key, tensor_path, "is defined a second time");
-            if (!tensor(value, tensor_path, name)) return false;
-            key = document_.next(value);
-        }
-        return true;
+            if (!tensor_index_.emplace(inner.key, index).second)
+                return fail(key, inner, "is defined a second time");
+            return tensor(value, inner, inner.key);
+        });
     }
 
     bool tensor(Index node, const JsonPath& path, std::string_view name) {
@@ -125,21 +91,13 @@ private:
         const JsonPath shape_path{&path, "shape"};
         Tensor tensor;
         tensor.name = name;
-        if (!list(at[0], shape_path, "a list of sizes", kMaxAxes)) return false;
-        if (document_.size(at[0]) == 0)
-            return fail(at[0], shape_path, "is empty; it needs a size for each axis");
-        const bool shaped = each(at[0], shape_path, [&](Index size, const JsonPath& size_path) {
-            return integer(size, size_path, 1, kMaxCoordinate, tensor.shape.emplace_back());
-        });
-        if (!shaped || !enumerator<DType, kNumDTypes>(at[1], {&path, "dtype"}, "dtype", tensor.dtype))
+        if (!integers(at[0], shape_path, "a list of sizes", kMaxAxes, 1, kMaxCoordinate, tensor.shape))
             return false;
-        std::int64_t bytes = static_cast<std::int64_t>(size_of(tensor.dtype));
-        for (const std::int64_t size : tensor.shape) {
-            if (__builtin_mul_overflow(bytes, size, &bytes)) {
-                return fail(at[0], shape_path, "is too large: the tensor's bytes do not fit 64 bits");
-            }
-        }
-        if (has(at[2]) && !ragged(at[2], {&path, "ragged"}, tensor)) return false;
+        if (tensor.shape.empty()) return fail(at[0], shape_path, "is empty; it needs a size for each axis");
+        if (!enumerator<DType, kNumDTypes>(at[1], {&path, "dtype"}, "dtype", tensor.dtype) ||
+            !bytes_fit(at[0], shape_path, tensor) ||
+            (has(at[2]) && !ragged(at[2], {&path, "ragged"}, tensor)))
+            return false;
         plan_.tensors.push_back(std::move(tensor));
         return true;
     }
@@ -156,10 +114,8 @@ private:
         const auto axes = static_cast<std::int64_t>(tensor.shape.size());
         if (!integer(at[0], {&path, "axis"}, 0, axes - 1, made.axis) ||
             !string(at[1], {&path, "groups"}, groups) ||
-            !list(at[2], sizes_path, "a number of groups for each name", kMaxAxes) ||
-            !each(at[2], sizes_path, [&](Index size, const JsonPath& size_path) {
-                return integer(size, size_path, 1, kMaxCoordinate, sizes.emplace_back());
-            }))
+            !integers(at[2], sizes_path, "a number of groups for each name", kMaxAxes, 1, kMaxCoordinate,
+                      sizes))
             return false;
         const auto place = tensor.shape.begin() + made.axis;
         made.rows = *place;

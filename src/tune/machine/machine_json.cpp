@@ -119,22 +119,18 @@ private:
     bool entries(Index node, const JsonPath& path, Part part) {
         if (!is(node, path, Type::object, "an object")) return false;
         const std::vector<FigureRow> rows = rows_of(part);
-        for (Index key = document_.first(node); key != document_.end(node);) {
-            const Index value = document_.next(key);
-            const std::string_view name = document_.text(key);
-            const auto row = std::ranges::find(rows, name, &FigureRow::name);
-            const JsonPath here{&path, name};
-            if (row == rows.end() && is_retired(name)) {  // in files of before
-                machine_.retired.emplace_back(name);
-                key = document_.next(value);
-                continue;
+        const bool known = members(node, path, [&](Index key, Index value, const JsonPath& here) {
+            const auto row = std::ranges::find(rows, here.key, &FigureRow::name);
+            if (row == rows.end() && is_retired(here.key)) {  // in files of before
+                machine_.retired.emplace_back(here.key);
+                return true;
             }
-            if (row == rows.end()) return fail(key, here, "is no figure of a machine" + hint(name, rows));
+            if (row == rows.end()) return fail(key, here, "is no figure of a machine" + hint(here.key, rows));
             const std::string source = source_of(part, *row);
             if (machine_.sources.contains(source)) return fail(key, here, "is given twice");
-            if (!entry(value, here, *row, source)) return false;
-            key = document_.next(value);
-        }
+            return entry(value, here, *row, source);
+        });
+        if (!known) return false;
         for (const FigureRow& row : rows) {
             if (row.figure == &Rates::network_collective_gbps) continue;  // files of before have none
             if (!machine_.sources.contains(source_of(part, row)))
