@@ -18,7 +18,7 @@ std::filesystem::path named(const char* variable) {
 }
 
 Error of_folder(const std::filesystem::path& folder, const std::string& what) {
-    return Error{folder.string() + ": " + what, {}, ErrorClass::machine};
+    return machine_error(folder.string() + ": " + what);
 }
 
 /// Whether others than this user and root can change what is in the folder; `level`: of so many folders above the

@@ -72,7 +72,7 @@ void take_call(const CompileOptions& options, bundle::OperatorPart& made) {
     made.drops = options.drops;
     made.int32_ids = options.int32_ids;
     const auto refuse = [&](bool asked, const std::string& what) {
-        if (asked) fail(Error{fmt::format("{}: not of {}", what, made.problem.op), {}, ErrorClass::usage});
+        if (asked) fail(usage_error(fmt::format("{}: not of {}", what, made.problem.op)));
     };
     refuse(options.drops && !mixture, "--drop");
     refuse(options.int32_ids && !mixture, "--int32-ids");
@@ -84,8 +84,7 @@ void take_call(const CompileOptions& options, bundle::OperatorPart& made) {
 
 bundle::Bucket bucket_for(const CompileOptions& options, tune::Problem problem, std::int64_t rows) {
     problem = problem.with_rows(rows);
-    if (const std::string why = tune::problem_objection(problem); !why.empty())
-        fail(Error{why, {}, ErrorClass::usage});
+    if (const std::string why = tune::problem_objection(problem); !why.empty()) fail(usage_error(why));
     const bool host = options.arch == bundle::kHost;
     tune::Machine machine = machine_of(options.machine, problem);
     tune::Strategy given;
@@ -104,12 +103,10 @@ bundle::Bucket bucket_for(const CompileOptions& options, tune::Problem problem, 
     const bool fuses = !host && options.strategy.empty() && strategy.placement == tune::Placement::fused;
     if (!fuses) strategy = tune::complete(problem, machine, given, choose);
     if (const std::string why = tune::strategy_objection(problem, strategy); !why.empty())
-        fail(Error{fmt::format("{} rows: {}", rows, why), {}, ErrorClass::usage});
+        fail(usage_error(fmt::format("{} rows: {}", rows, why)));
     if (strategy.placement != tune::Placement::fused)
-        fail(
-            Error{fmt::format("{} rows: {} is no program that a bundle holds", rows, tune::name_of(strategy)),
-                  {},
-                  ErrorClass::usage});
+        fail(usage_error(
+            fmt::format("{} rows: {} is no program that a bundle holds", rows, tune::name_of(strategy))));
     return {.rows = rows, .strategy = strategy};
 }
 
@@ -135,7 +132,7 @@ bool is_compiled(const ops::OperatorRow& row) {
 void require_compiled(const CompileOptions& options) {
     const std::string name = options.what.substr(0, options.what.find(':'));
     const ops::OperatorRow* const row = ops::operator_row(name);
-    const auto refuse = [](std::string message) { fail(Error{std::move(message), {}, ErrorClass::usage}); };
+    const auto refuse = [](std::string message) { fail(usage_error(std::move(message))); };
     if (row == nullptr || !is_compiled(*row)) {
         std::vector<std::string_view> known;
         for (const ops::OperatorRow& one : ops::operators())
@@ -223,13 +220,10 @@ void compile_folder(const CompileOptions& options) {
     const emit::Artifact artifact = take(emit::artifact_from_folder(options.what));
     const bool host = options.arch == bundle::kHost;
     if ((artifact.launch.device == fuse::Device::host) != host)
-        fail(Error{fmt::format("{}: fused for {}; fuse it with --device {}, or compile it with --arch {}",
-                               options.what, host ? "cuda" : "host", host ? "host" : "cuda",
-                               host ? "sm_90" : "host"),
-                   {},
-                   ErrorClass::usage});
-    if (!options.rows.empty())
-        fail(Error{"--rows: a folder has the rows that it was fused for", {}, ErrorClass::usage});
+        fail(usage_error(fmt::format(
+            "{}: fused for {}; fuse it with --device {}, or compile it with --arch {}", options.what,
+            host ? "cuda" : "host", host ? "host" : "cuda", host ? "sm_90" : "host")));
+    if (!options.rows.empty()) fail(usage_error("--rows: a folder has the rows that it was fused for"));
     bundle::Bundle made{.made_by = "syncopate " SYNCOPATE_VERSION, .arch = options.arch};
     for (const emit::KernelLaunch& stage : artifact.launch.stages)
         made.name += (made.name.empty() ? "" : ", ") + stage.kernel;
@@ -257,11 +251,9 @@ void require_arch(const std::string& arch) {
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
     const bool is_number = named && error == std::errc{} && end == number.data() + number.size();
     if (is_number && value >= kOldest) return;
-    fail(Error{fmt::format("--arch {}: {}", escaped(arch),
-                           is_number ? "bundles are for sm_90 and later, or host"
-                                     : "expected host, or a GPU's such as sm_90"),
-               {},
-               ErrorClass::usage});
+    fail(usage_error(fmt::format(
+        "--arch {}: {}", escaped(arch),
+        is_number ? "bundles are for sm_90 and later, or host" : "expected host, or a GPU's such as sm_90")));
 }
 
 void compile(const CompileOptions& options) {

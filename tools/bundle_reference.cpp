@@ -151,7 +151,7 @@ Status OperatorReference::compare(const std::string& y, plan::DType dtype,
                                   const std::vector<std::int64_t>& shape, int rank, int call) const {
     if ((products_.empty() && !mixture_) || !is_float(dtype) || problem_.scales != ops::Scales::none ||
         !is_float(problem_.dtype))
-        return Error{bundle_.name + ": there is nothing to compare with", {}, ErrorClass::usage};
+        return usage_error(bundle_.name + ": there is nothing to compare with");
     const std::int64_t columns = shape.back();
     const std::int64_t count = shape.front() * columns;
     const double work = mixture_ ? mixture_->work()

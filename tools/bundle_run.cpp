@@ -175,8 +175,7 @@ private:
 /// Triton's interpreter runs what no CPU code is there for.
 [[noreturn]] void run_folder_by_python(const bundle::Bundle& made, const BundleRunOptions& options) {
     std::string folder = (std::filesystem::temp_directory_path() / "syncopate-bundle-XXXXXX").string();
-    if (::mkdtemp(folder.data()) == nullptr)
-        fail(Error{folder + ": cannot be made", {}, ErrorClass::machine});
+    if (::mkdtemp(folder.data()) == nullptr) fail(machine_error(folder + ": cannot be made"));
     constexpr std::string_view kFolder = "folder/";
     for (const auto& [name, content] : made.sections) {
         const std::filesystem::path path(name);
@@ -190,7 +189,7 @@ private:
     if (options.check) words.emplace_back("--check");
     if (options.json) words.emplace_back("--json");
     const pid_t child = ::fork();
-    if (child < 0) fail(Error{"a process cannot be started", {}, ErrorClass::machine});
+    if (child < 0) fail(machine_error("a process cannot be started"));
     if (child == 0) run_python("syncopate.command.run", words);
     int status = 0;
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {

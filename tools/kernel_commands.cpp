@@ -165,13 +165,13 @@ void show(const ShowOptions& options) {
     for (const std::string& text : options.args) {
         for (auto& [key, value] : or_fail(kernel::parse_scalars(text))) {
             if (!arguments.scalars.emplace(key, value).second)
-                fail(Error{"`" + key + "` is given twice", {}, ErrorClass::usage});
+                fail(usage_error("`" + key + "` is given twice"));
         }
     }
     for (const std::string& text : options.tensors) {
         auto [key, tensor] = or_fail(kernel::parse_tensor(text));
         if (!arguments.tensors.emplace(key, std::move(tensor)).second)
-            fail(Error{"tensor `" + key + "` is given twice", {}, ErrorClass::usage});
+            fail(usage_error("tensor `" + key + "` is given twice"));
     }
     for (const std::string& text : options.values) {
         auto [key, values] = or_fail(kernel::parse_values(text));

@@ -54,10 +54,9 @@ CLI::Validator whole_number() {
 void refuse_two_answers(const std::string& option, const std::string& file, bool given,
                         const std::string& other) {
     if (file != "-" || !given) return;
-    fail(Error{fmt::format("{} - and {} both write to standard output: leave one out, or give {} a file",
-                           option, other, option),
-               {},
-               ErrorClass::usage});
+    fail(
+        usage_error(fmt::format("{} - and {} both write to standard output: leave one out, or give {} a file",
+                                option, other, option)));
 }
 
 void keep_standard_input(std::vector<std::string>& words) {
@@ -107,10 +106,9 @@ void require_known(const CLI::App& app, const std::string& command, std::span<co
         known.push_back(one->get_name());
     }
     const std::string hint = did_you_mean(words.front(), known);
-    fail(Error{fmt::format("there is no `{} {}`{}", command, escaped(words.front()),
-                           hint.empty() ? fmt::format("; there are {}", fmt::join(known, ", ")) : hint),
-               {},
-               ErrorClass::usage});
+    fail(usage_error(
+        fmt::format("there is no `{} {}`{}", command, escaped(words.front()),
+                    hint.empty() ? fmt::format("; there are {}", fmt::join(known, ", ")) : hint)));
 }
 
 /// What the options that are left over may have meant: CLI11 only lists them.

@@ -52,7 +52,7 @@ tune::Problem problem_of(const OperatorArguments& arguments) {
     tune::Problem problem = take(tune::parse_problem(arguments.spec, ranks > 0 ? ranks : kUsualRanks));
     if (ranks > 0) problem.ranks = ranks;
     if (const std::string objection = tune::problem_objection(problem); !objection.empty())
-        fail(Error{objection, {}, ErrorClass::usage});
+        fail(usage_error(objection));
     return problem;
 }
 
@@ -87,7 +87,7 @@ OperatorTask task_of(const OperatorArguments& arguments) {
     } else {
         strategy = tune::complete(problem, machine, given_strategy(arguments.strategy));
         if (const std::string why = tune::strategy_objection(problem, strategy); !why.empty())
-            fail(Error{"--strategy: " + why, {}, ErrorClass::usage});
+            fail(usage_error("--strategy: " + why));
     }
     return {std::move(problem), std::move(strategy), std::move(machine)};
 }

@@ -127,7 +127,7 @@ void register_show(CLI::App& group) {
     command->add_option("--topology", arguments->topology,
                         "With --svg: the machine whose times are drawn, as plan simulate takes it");
     command->callback([arguments] {
-        const auto refuse = [](const char* message) { fail(Error{message, {}, ErrorClass::usage}); };
+        const auto refuse = [](const char* message) { fail(usage_error(message)); };
         if (arguments->svg.empty() && !arguments->topology.empty())
             refuse("plan show: --topology belongs to --svg");
         if (!arguments->svg.empty() && arguments->all)

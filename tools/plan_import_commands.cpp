@@ -50,11 +50,10 @@ void list(const Arguments& arguments, ingest::Format format) {
 plan::Plan lowered(const Arguments& arguments, const plan::Plan& plan) {
     const bool asked = !arguments.lowering.words.empty();
     if (!asked && (!arguments.lowering.topology.empty() || arguments.lowering.seed != 0))
-        fail(Error{"--topology and --seed belong to --lower synth", {}, ErrorClass::usage});
+        fail(usage_error("--topology and --seed belong to --lower synth"));
     if (!asked) return plan;
     if (arguments.unchecked)
-        fail(
-            Error{"--lower needs a plan that has been checked; leave out --no-check", {}, ErrorClass::usage});
+        fail(usage_error("--lower needs a plan that has been checked; leave out --no-check"));
     Result<plan::Plan> lowered = plan::lower_collectives(plan, take(to_options(arguments.lowering)));
     if (!lowered) {
         Error error = lowered.error();
@@ -67,7 +66,7 @@ plan::Plan lowered(const Arguments& arguments, const plan::Plan& plan) {
 void import(const Arguments& arguments) {
     const ingest::Format format = take(ingest::format_from(arguments.format));
     if (arguments.list) return list(arguments, format);
-    if (arguments.json) fail(Error{"--json belongs to --list", {}, ErrorClass::usage});
+    if (arguments.json) fail(usage_error("--json belongs to --list"));
     ingest::ImportOptions options = arguments.options;
     if (!arguments.tensor.empty()) options.tensor = take(plan::parse_tensor(arguments.tensor));
     const std::string text = take(read_file(arguments.path));

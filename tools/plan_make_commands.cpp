@@ -25,7 +25,7 @@
 namespace syncopate::tools {
 namespace {
 
-[[noreturn]] void fail_usage(std::string message) { fail(Error{std::move(message), {}, ErrorClass::usage}); }
+[[noreturn]] void fail_usage(std::string message) { fail(usage_error(std::move(message))); }
 
 struct MakeArguments {
     std::string name;

@@ -105,7 +105,7 @@ std::string without_current_folder(const std::string& path) {
 void run_python(const std::string& module, const std::vector<std::string>& arguments) {
     if (::fcntl(STDOUT_FILENO, F_GETFD) < 0) {
         // Else Python runs for nothing, and the first file that is opened is taken for standard output.
-        fail(Error{"standard output is closed", {}, ErrorClass::input});
+        fail(Error{"standard output is closed"});
     }
     const Python found = find_python();
     const std::string python = found.interpreter.string();
@@ -123,10 +123,8 @@ void run_python(const std::string& module, const std::vector<std::string>& argum
     ::sigaddset(&interrupts, SIGINT);
     ::sigprocmask(SIG_BLOCK, &interrupts, nullptr);
     ::execvp(python.c_str(), argv.data());
-    fail(Error{"cannot start " + python + ": " + std::strerror(errno) +
-                   "; set SYNCOPATE_PYTHON to the Python that has syncopate",
-               {},
-               ErrorClass::machine});
+    fail(machine_error("cannot start " + python + ": " + std::strerror(errno) +
+                       "; set SYNCOPATE_PYTHON to the Python that has syncopate"));
 }
 
 }  // namespace syncopate::tools

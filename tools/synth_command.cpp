@@ -36,9 +36,7 @@ void synth(SynthArguments arguments) {
         if (plan::name_of(candidate) == arguments.kind) kind = candidate;
     }
     if (!kind) {
-        fail(Error{fmt::format("\"{}\" cannot be synthesised; there are: {}", arguments.kind, names),
-                   {},
-                   ErrorClass::usage});
+        fail(usage_error(fmt::format("\"{}\" cannot be synthesised; there are: {}", arguments.kind, names)));
     }
     arguments.options.kind = *kind;
     const plan::Topology topology = take(plan::find_topology(arguments.topology));

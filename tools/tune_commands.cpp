@@ -52,15 +52,13 @@ void refuse_others(const CLI::App& tune, std::string_view asked,
         const std::string name = option->get_single_name();
         if (option->count() == 0 || std::ranges::find(allowed, name) != allowed.end()) continue;
         const std::string given = name == "spec" ? "SPEC" : "--" + name;
-        fail(Error{fmt::format("tune: {} does not belong to {}", given, asked), {}, ErrorClass::usage});
+        fail(usage_error(fmt::format("tune: {} does not belong to {}", given, asked)));
     }
 }
 
 /// --explain measures nothing: what says how to measure would be passed over.
 void explain_only(const CLI::App& tune, const TuneOptions& options) {
-    const auto refuse = [](const std::string& message) {
-        fail(Error{"tune: --explain " + message, {}, ErrorClass::usage});
-    };
+    const auto refuse = [](const std::string& message) { fail(usage_error("tune: --explain " + message)); };
     if (options.spec.empty()) refuse("needs a problem, such as all_gather_matmul:M=8192,N=3584,K=8192");
     refuse_others(tune, "--explain", {"explain", "spec", "ranks", "machine", "json", "device", "routing"});
     explain(options.spec, options.ranks, options.machine, options.routing, options.json);
@@ -71,9 +69,8 @@ void refuse_two_counts(const TuneOptions& options) {
     if (options.ranks == 0) return;
     const Result<tune::Problem> problem = tune::parse_problem(options.spec, options.ranks);
     if (problem && problem->ranks != options.ranks) {
-        fail(Error{fmt::format("tune: SPEC is of {} ranks, --ranks says {}", problem->ranks, options.ranks),
-                   {},
-                   ErrorClass::usage});
+        fail(usage_error(
+            fmt::format("tune: SPEC is of {} ranks, --ranks says {}", problem->ranks, options.ranks)));
     }
 }
 
@@ -124,8 +121,7 @@ void register_tune_commands(CLI::App& app) {
             return explain_only(*tune, *options);
         }
         if (!options->routing.empty())
-            fail(Error{
-                "tune: --routing: a search measures random ones; give --explain", {}, ErrorClass::usage});
+            fail(usage_error("tune: --routing: a search measures random ones; give --explain"));
         if (options->measure_machine) {
             refuse_others(*tune, "--measure-machine", {"measure-machine", "output"});
             std::vector<std::string> words;
@@ -134,17 +130,14 @@ void register_tune_commands(CLI::App& app) {
         }
         if (const std::string_view asked = asked_of_store(options->store); !asked.empty()) {
             if (options->json && asked == "--export")
-                fail(Error{
-                    "tune: --json does not belong to --export, whose file is JSON", {}, ErrorClass::usage});
+                fail(usage_error("tune: --json does not belong to --export, whose file is JSON"));
             refuse_others(*tune, asked, {asked.substr(2), "spec", "json"});
             return run_tune_store(options->store, options->spec, options->json);
         }
         if (options->spec.empty()) {
-            fail(Error{
+            fail(usage_error(
                 "tune: name a problem, such as all_gather_matmul:M=8192,N=3584,K=8192, or one of --list, "
-                "--export, --import and --measure-machine",
-                {},
-                ErrorClass::usage});
+                "--export, --import and --measure-machine"));
         }
         refuse_others(*tune, "a search",
                       {"spec", "device", "ranks", "budget", "vary", "again", "machine", "json"});

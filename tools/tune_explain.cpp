@@ -124,10 +124,9 @@ void explain(const std::string& spec, int ranks, const std::string& machine_name
             problem.op)});
     const tune::Machine machine = machine_of(machine_name, problem);
     if (const std::string objection = tune::estimate_objection(problem, machine); !objection.empty())
-        fail(Error{"tune: --explain: " + objection, {}, ErrorClass::usage});
+        fail(usage_error("tune: --explain: " + objection));
     if (!routing.empty() && !problem.is_mixture())
-        fail(Error{
-            fmt::format("tune: --routing: {} routes no rows to experts", problem.op), {}, ErrorClass::usage});
+        fail(usage_error(fmt::format("tune: --routing: {} routes no rows to experts", problem.op)));
     Ranked ranked = attention              ? ranked_attention(problem, machine)
                     : problem.is_mixture() ? ranked_mixture(problem, machine, routing)
                                            : Ranked{tune::rank_candidates(problem, machine)};

@@ -180,13 +180,11 @@ void import(tune::StoreFile& store, const std::vector<TuningResult>& results, bo
 /// What is missing for what is asked.
 void require_spec(const TuneStoreOptions& options, const std::string& spec) {
     if (!spec.empty()) return;
-    if (options.forget) fail(Error{"--forget: name a problem, an operator, or all", {}, ErrorClass::usage});
+    if (options.forget) fail(usage_error("--forget: name a problem, an operator, or all"));
     if (options.show) {
-        fail(Error{
+        fail(usage_error(
             "--show: name a problem or an operator, as `tune --show matmul_all_reduce`; --list shows which "
-            "are stored",
-            {},
-            ErrorClass::usage});
+            "are stored"));
     }
 }
 
@@ -200,8 +198,7 @@ std::string_view asked_of_store(const TuneStoreOptions& options) {
           std::pair{!options.import_from.empty(), "--import"}}) {
         if (!given) continue;
         if (!asked.empty())
-            fail(Error{
-                "one of --list, --show, --forget, --export and --import at a time", {}, ErrorClass::usage});
+            fail(usage_error("one of --list, --show, --forget, --export and --import at a time"));
         asked = name;
     }
     return asked;

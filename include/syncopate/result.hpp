@@ -42,6 +42,13 @@ struct Error {
     [[nodiscard]] std::string to_string() const;
 };
 
+[[nodiscard]] inline Error usage_error(std::string message) {
+    return {std::move(message), {}, ErrorClass::usage, {}};
+}
+[[nodiscard]] inline Error machine_error(std::string message) {
+    return {std::move(message), {}, ErrorClass::machine, {}};
+}
+
 /// Either a T or an Error. Test it before use: `if (!result) return result.error();`
 template <typename T>
 class [[nodiscard]] Result {

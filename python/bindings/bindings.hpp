@@ -44,10 +44,8 @@ T named(std::optional<T> value, const char* what, const std::string& name,
     if (value) return *value;
     std::string all;
     for (const std::string_view one : known) all += (all.empty() ? "" : ", ") + std::string(one);
-    throw Raised(Error{std::string("there is no ") + what + " \"" + escaped(name) + "\"; there are " + all +
-                           did_you_mean(name, known),
-                       {},
-                       ErrorClass::usage});
+    throw Raised(usage_error(std::string("there is no ") + what + " \"" + escaped(name) + "\"; there are " +
+                             all + did_you_mean(name, known)));
 }
 
 /// The names of an enumeration's values, from the first on.

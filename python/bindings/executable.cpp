@@ -96,7 +96,7 @@ Executable::HostKernels host_kernels(nb::object callable, std::vector<Operand> o
         for (std::size_t i = 0; i < tensors.size(); ++i)
             given.append(array_of(tensors[i], operands[i].dtype));
         if (nb::cast<bool>(call_python(*kept, given))) return Done{};
-        return Error{"a wait of the kernels has ended without its signal", {}, ErrorClass::machine};
+        return machine_error("a wait of the kernels has ended without its signal");
     };
 }
 
@@ -148,7 +148,7 @@ Memory memory_of(const std::string& of, std::int32_t index, std::int64_t offset)
     for (std::size_t i = 0; i < kNames.size(); ++i) {
         if (kNames[i] == of) return {static_cast<Memory::Of>(i), index, offset};
     }
-    throw Raised(Error{"there is no memory \"" + of + "\"", {}, ErrorClass::usage});
+    throw Raised(usage_error("there is no memory \"" + of + "\""));
 }
 
 void bind_form(nb::module_& module) {
@@ -238,7 +238,7 @@ void bind_executable(nb::module_& module) {
             [](Executable& executable, nb::handle tensors) {
                 CallTensors given;
                 if (!given.read(executable, tensors))
-                    throw Raised(Error{"these are not the operands' tensors", {}, ErrorClass::usage});
+                    throw Raised(usage_error("these are not the operands' tensors"));
                 unwrap(executable.check(given.all()));
                 unwrap(executable.place(given.all()));
             },

@@ -51,7 +51,7 @@ Milliseconds seconds(double timeout) {
 Device device_of(const std::string& kind, int ordinal) {
     if (kind == "host") return Device{};
     if (kind == "cuda") return Device{Device::Kind::cuda, ordinal};
-    throw Raised(Error{"there is no device '" + kind + "': use \"host\" or \"cuda\"", {}, ErrorClass::usage});
+    throw Raised(usage_error("there is no device '" + kind + "': use \"host\" or \"cuda\""));
 }
 
 plan::Region region_of(const Box& box) {
@@ -144,7 +144,7 @@ std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, con
 
 Grid grid_of(const std::vector<std::uint32_t>& sizes) {
     if (sizes.empty() || sizes.size() > 3) {
-        throw Raised(Error{"a grid has one to three axes", {}, ErrorClass::usage});
+        throw Raised(usage_error("a grid has one to three axes"));
     }
     Grid grid{sizes[0]};
     if (sizes.size() > 1) grid.y = sizes[1];
@@ -280,7 +280,7 @@ void bind_heap(nb::module_& module) {
                std::uint64_t bytes) {
                 if (rank < 0 || rank >= heap->size() || offset > heap->stride() ||
                     bytes > heap->stride() - offset) {
-                    throw Raised(Error{"this is not in the heap", {}, ErrorClass::usage});
+                    throw Raised(usage_error("this is not in the heap"));
                 }
                 return array_in<std::uint8_t>(heap, heap->address(rank, offset), bytes);
             },
@@ -309,7 +309,7 @@ using StageLaunch = std::tuple<CudaKernel*, std::vector<std::uint32_t>, const Ke
 
 void require_stage(const FusedOp& op, std::size_t stage) {
     if (stage >= op.schedule().stages.size())
-        throw Raised(Error{"there is no stage " + std::to_string(stage), {}, ErrorClass::usage});
+        throw Raised(usage_error("there is no stage " + std::to_string(stage)));
 }
 
 std::vector<std::int32_t> table_words(const FusedOp& op, std::size_t stage) {
@@ -399,9 +399,7 @@ void bind_op(nb::module_& module) {
             "own_rows",
             [](const FusedOp& op, std::uint64_t bytes) {
                 const std::optional<FusedOp::OwnPlace> place = op.own_place();
-                if (!place)
-                    throw Raised(
-                        Error{"the kernel reads nothing that is the rank's own", {}, ErrorClass::usage});
+                if (!place) throw Raised(usage_error("the kernel reads nothing that is the rank's own"));
                 return array_in<std::uint8_t>(op.heap(), place->address, bytes);
             },
             "bytes"_a, "So many bytes from there on, as torch uint8.")

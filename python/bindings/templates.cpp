@@ -146,8 +146,7 @@ private:
         for (std::size_t i = 0; i < names_.size(); ++i) {
             if (names_[i] == tensor) made.chunk.tensor = static_cast<std::int32_t>(i);
         }
-        if (made.chunk.tensor < 0)
-            throw Raised(Error{"the plan has no tensor \"" + tensor + "\"", {}, ErrorClass::usage});
+        if (made.chunk.tensor < 0) throw Raised(usage_error("the plan has no tensor \"" + tensor + "\""));
         for (const auto& [begin, end] : box) made.chunk.region.push_back({begin, end});
         return made;
     }

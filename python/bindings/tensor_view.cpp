@@ -102,8 +102,7 @@ void CallTensors::set_types(nb::handle type, nb::handle parameter) {
         static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
     if (found == nullptr) nb::raise_python_error();
     if (found->major != 1)
-        throw Raised(Error{
-            "this torch exchanges tensors by another version of DLPack than 1", {}, ErrorClass::machine});
+        throw Raised(machine_error("this torch exchanges tensors by another version of DLPack than 1"));
     exchange = found;
     tensor_type = reinterpret_cast<PyTypeObject*>(type.ptr());
     parameter_type = reinterpret_cast<PyTypeObject*>(parameter.ptr());

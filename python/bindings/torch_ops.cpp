@@ -252,11 +252,11 @@ void bind_torch_ops(nb::module_& module) {
         "load_torch_ops",
         [](const std::string& path, nb::object failed) {
             void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-            if (library == nullptr) throw Raised(Error{dlerror(), {}, ErrorClass::machine});
+            if (library == nullptr) throw Raised(machine_error(dlerror()));
             const auto table =
                 reinterpret_cast<const Interface* (*)()>(dlsym(library, "syncopate_torch_ops"));
             if (table == nullptr || table()->version != kInterfaceVersion)
-                throw Raised(Error{path + " is of another version of syncopate", {}, ErrorClass::machine});
+                throw Raised(machine_error(path + " is of another version of syncopate"));
             ops = table();
             failed_callback = shared_callable(std::move(failed));
             ops->connect(&run_executable, &raise_pending);

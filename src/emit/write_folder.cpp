@@ -108,20 +108,16 @@ Status refuse_overwriting(const fs::path& folder, const Files& files, const std:
             return Error{place.string() + " is a directory, where a file is to be written"};
         for (const std::string& input : inputs) {
             if (fs::equivalent(place, input, ignored))
-                return Error{"-o " + folder.string() + ": " + name + " would overwrite " + input +
-                                 ", which is read: name another folder",
-                             {},
-                             ErrorClass::usage};
+                return usage_error("-o " + folder.string() + ": " + name + " would overwrite " + input +
+                                   ", which is read: name another folder");
         }
         if (!before || !fs::is_regular_file(place, ignored)) continue;
         const auto found = before->find(name);
         const Result<std::string> there = read_file(place.string());
         if (found == before->end() || !there || digest(*there) != found->second)
-            return Error{
+            return usage_error(
                 "-o " + folder.string() + ": there is a " + name +
-                    " that fuse has not written (it has no schedule.json beside it): name another folder",
-                {},
-                ErrorClass::usage};
+                " that fuse has not written (it has no schedule.json beside it): name another folder");
     }
     return Done{};
 }

@@ -163,10 +163,8 @@ Result<Format> format_from(std::string_view name) {
     for (const Row& row : kReaders) {
         if (row.name == name) return row.format;
     }
-    return Error{fmt::format("there is no format \"{}\"; there are: {}, {}", escaped(name), kAutomatic,
-                             format_names()),
-                 {},
-                 ErrorClass::usage};
+    return usage_error(fmt::format("there is no format \"{}\"; there are: {}, {}", escaped(name), kAutomatic,
+                                   format_names()));
 }
 
 std::optional<Format> detect(std::string_view text) {

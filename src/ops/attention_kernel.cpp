@@ -65,9 +65,7 @@ Result<plan::AttentionShape> attention_shape(const Problem& problem) {
     const std::int64_t head_dim = problem.extent("D");
     const std::optional<std::int64_t> padded = padded_head(head_dim);
     if (!padded)
-        return Error{fmt::format("attention: D is {}: no kernel has tiles for such heads", head_dim),
-                     {},
-                     ErrorClass::usage};
+        return usage_error(fmt::format("attention: D is {}: no kernel has tiles for such heads", head_dim));
     return plan::AttentionShape{.batch = problem.extent("B"),
                                 .heads = problem.extent("H"),
                                 .kv_heads = problem.extent("HKV"),

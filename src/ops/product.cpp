@@ -8,7 +8,7 @@
 
 namespace syncopate::ops {
 
-Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
+Error usage(std::string message) { return usage_error(std::move(message)); }
 
 plan::Mesh mesh_of(const Problem& problem) {
     if (problem.nodes == 1) return {{{"gpu", problem.ranks}}};

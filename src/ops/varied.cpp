@@ -19,8 +19,6 @@ using Json = nlohmann::json;
 constexpr std::array<std::string_view, 5> kFlags{"pull", "one_step", "kernel_sums", "together",
                                                  "chunking.peer_by_peer"};
 
-Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
-
 Json value_of(const Word& given) {
     std::int64_t number = 0;
     const char* const last = given.value.data() + given.value.size();
@@ -53,7 +51,7 @@ Result<Strategy> with(const Strategy& usual, std::span<const Word> values) {
     for (const Word& value : values) set(strategy, value);
     if (strategy.contains("tiles") && strategy["tiles"].is_null()) strategy.erase("tiles");
     Result<Strategy> made = strategy_from_json(strategy.dump());
-    return made ? made : usage(made.error().message);
+    return made ? made : usage_error(made.error().message);
 }
 
 }  // namespace
@@ -78,7 +76,7 @@ Result<std::vector<Variation>> variations(std::span<const std::string> texts) {
     for (const std::string& text : texts) {
         const std::size_t equals = text.find('=');
         if (equals == std::string::npos || equals + 1 == text.size())
-            return usage(
+            return usage_error(
                 fmt::format("--vary {}: expected KEY=VALUE,VALUE,…, such as split=1,2,4", escaped(text)));
         std::vector<Variation> longer;
         for (const Variation& one : made) {
@@ -94,7 +92,7 @@ Result<std::vector<Variation>> variations(std::span<const std::string> texts) {
     }
     for (const Variation& one : made) {
         const Result<Strategy> possible = varied({.tiles = {TileConfig{}}}, one.values);
-        if (!possible) return usage(fmt::format("--vary {}: {}", one.name, possible.error().message));
+        if (!possible) return usage_error(fmt::format("--vary {}: {}", one.name, possible.error().message));
     }
     return made;
 }

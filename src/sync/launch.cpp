@@ -336,13 +336,10 @@ Status DeviceChain::check() const {
     if (words[kFault] == 0) return Done{};
     const ChainStage& stage = state_->chain.stages[words[kFault] - 1];
     const auto [x, y, z] = stage.block(words[kFaultTile]);
-    return Error{
-        fmt::format(
-            "stage {}, tile ({}, {}, {}) waited in vain for {} for {} ms: semaphore {} had {} posts, of {}",
-            stage.name, x, y, z, state_->tables.stages[words[kFault] - 1].inputs[words[kFaultInput]],
-            words[kDeadlineMs], words[kFaultSemaphore], words[kFaultSeen], words[kFaultAwaited]),
-        {},
-        ErrorClass::machine};
+    return machine_error(fmt::format(
+        "stage {}, tile ({}, {}, {}) waited in vain for {} for {} ms: semaphore {} had {} posts, of {}",
+        stage.name, x, y, z, state_->tables.stages[words[kFault] - 1].inputs[words[kFaultInput]],
+        words[kDeadlineMs], words[kFaultSemaphore], words[kFaultSeen], words[kFaultAwaited]));
 }
 
 }  // namespace syncopate::sync
@@ -355,8 +352,7 @@ struct DeviceChain::State {};
 
 namespace {
 Error not_built() {
-    return Error{
-        "this is a build without CUDA: build where the CUDA toolkit is installed", {}, ErrorClass::machine};
+    return machine_error("this is a build without CUDA: build where the CUDA toolkit is installed");
 }
 }  // namespace
 

@@ -138,8 +138,7 @@ struct ReplayedCall::State {};
 
 Result<std::unique_ptr<ReplayedCall>> ReplayedCall::make(std::shared_ptr<runtime::CudaContext>,
                                                          const std::function<Status(runtime::CudaStream)>&) {
-    return Error{
-        "this is a build without CUDA: build where the CUDA toolkit is installed", {}, ErrorClass::machine};
+    return machine_error("this is a build without CUDA: build where the CUDA toolkit is installed");
 }
 Result<double> ReplayedCall::microseconds() const { return 0.0; }
 

@@ -291,10 +291,9 @@ Result<Import> read_sccl_json(std::string_view text, const std::string& file_nam
     constexpr std::int64_t kDefaultRows = 1024;
     const plan::Tensor tensor = options.tensor.value_or(plan::Tensor{"data", {chunks * kDefaultRows}});
     if (tensor.shape.front() % chunks != 0) {
-        return Error{fmt::format("the plan cuts axis 0 of {} into {} chunks; {} rows are no multiple of that",
-                                 tensor.name, chunks, tensor.shape.front()),
-                     {},
-                     ErrorClass::usage};
+        return usage_error(
+            fmt::format("the plan cuts axis 0 of {} into {} chunks; {} rows are no multiple of that",
+                        tensor.name, chunks, tensor.shape.front()));
     }
     const std::int64_t rows = tensor.shape.front() / chunks;
     Import import;

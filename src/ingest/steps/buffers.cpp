@@ -45,10 +45,9 @@ Result<Buffers> Buffers::make(const BufferSizes& sizes, const std::optional<plan
     const std::int64_t chunks = std::max(input, output);
     plan::Tensor whole = tensor.value_or(plan::Tensor{"data", {chunks * kDefaultRows * sizes.granularity}});
     if (whole.shape.front() % chunks != 0) {
-        return Error{fmt::format("the plan cuts axis 0 of {} into {} chunks; {} rows are no multiple of that",
-                                 whole.name, chunks, whole.shape.front()),
-                     {},
-                     ErrorClass::usage};
+        return usage_error(
+            fmt::format("the plan cuts axis 0 of {} into {} chunks; {} rows are no multiple of that",
+                        whole.name, chunks, whole.shape.front()));
     }
     made.name_ = whole.name;
     made.rows_ = whole.shape.front() / chunks;

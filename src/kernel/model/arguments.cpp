@@ -35,17 +35,17 @@ bool integer(const std::string& text, std::int64_t& value) {
     return code == std::errc() && stop == end && !text.empty();
 }
 
-Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
-
 /// Whole numbers, a part of what was `given`.
 Result<std::vector<std::int64_t>> integers(const std::string& text, char separator, std::int64_t least,
                                            const std::string& given) {
     std::vector<std::int64_t> result;
     for (const std::string& part : split(text, separator)) {
         std::int64_t value = 0;
-        if (part.empty()) return usage("`" + given + "` lacks a whole number");
-        if (!integer(part, value)) return usage("`" + part + "` in `" + text + "` is not a whole number");
-        if (value < least) return usage("`" + part + "` in `" + text + "` is below " + std::to_string(least));
+        if (part.empty()) return usage_error("`" + given + "` lacks a whole number");
+        if (!integer(part, value))
+            return usage_error("`" + part + "` in `" + text + "` is not a whole number");
+        if (value < least)
+            return usage_error("`" + part + "` in `" + text + "` is below " + std::to_string(least));
         result.push_back(value);
     }
     return result;
@@ -101,8 +101,10 @@ Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text) {
     if (text.empty()) return result;
     for (const std::string& part : split(text, ',')) {
         const std::size_t equals = part.find('=');
-        if (part.empty()) return usage("`" + text + "` has a comma too many: write NAME=VALUE,NAME=VALUE");
-        if (equals == std::string::npos || equals == 0) return usage("`" + part + "` is not NAME=VALUE");
+        if (part.empty())
+            return usage_error("`" + text + "` has a comma too many: write NAME=VALUE,NAME=VALUE");
+        if (equals == std::string::npos || equals == 0)
+            return usage_error("`" + part + "` is not NAME=VALUE");
         const std::string name = part.substr(0, equals);
         std::string value = part.substr(equals + 1);
         std::int64_t number = 0;
@@ -118,26 +120,27 @@ Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text) {
         } else {
             char* end = nullptr;
             const double real = std::strtod(value.c_str(), &end);
-            if (value.empty()) return usage("`" + name + "` has no value");
+            if (value.empty()) return usage_error("`" + name + "` has no value");
             const bool quoted = value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
                                 value.back() == value.front();
             const std::optional<double> no_number = without_digits(value);
             const bool starts_numeric =
                 value[0] == '-' || value[0] == '.' || (value[0] >= '0' && value[0] <= '9');
             if (value.find_first_not_of("-0123456789") == std::string::npos && starts_numeric)
-                return usage("`" + part + "` does not fit 64 bits");
+                return usage_error("`" + part + "` does not fit 64 bits");
             if (no_number)
                 scalar = *no_number;
             else if (starts_numeric && std::isinf(real))
-                return usage("`" + part + "` does not fit a float; write inf where it is meant");
+                return usage_error("`" + part + "` does not fit a float; write inf where it is meant");
             else if (starts_numeric && end == value.c_str() + value.size())
                 scalar = real;
             else if (starts_numeric)
-                return usage("`" + value + "`, given for `" + name + "`, is not a number");
+                return usage_error("`" + value + "`, given for `" + name + "`, is not a number");
             else
                 scalar = quoted ? value.substr(1, value.size() - 2) : without_module(value);
         }
-        if (!result.emplace(name, std::move(scalar)).second) return usage("`" + name + "` is given twice");
+        if (!result.emplace(name, std::move(scalar)).second)
+            return usage_error("`" + name + "` is given twice");
     }
     return result;
 }
@@ -145,7 +148,8 @@ Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text) {
 Result<std::pair<std::string, TensorArgument>> parse_tensor(const std::string& text) {
     const std::string form = "; a tensor is NAME=512x256:bf16[:STRIDES][@BLOCK]";
     const std::size_t equals = text.find('=');
-    if (equals == std::string::npos || equals == 0) return usage("`" + text + "` is not a tensor" + form);
+    if (equals == std::string::npos || equals == 0)
+        return usage_error("`" + text + "` is not a tensor" + form);
     TensorArgument tensor;
     std::string rest = text.substr(equals + 1);
     if (const std::size_t at = rest.find('@'); at != std::string::npos) {
@@ -154,29 +158,29 @@ Result<std::pair<std::string, TensorArgument>> parse_tensor(const std::string& t
         rest.resize(at);
     }
     const std::vector<std::string> parts = split(rest, ':');
-    if (parts.size() < 2 || parts.size() > 3) return usage("`" + text + "` is not a tensor" + form);
+    if (parts.size() < 2 || parts.size() > 3) return usage_error("`" + text + "` is not a tensor" + form);
     SYNCOPATE_TAKE(const auto shape, integers(parts[0], 'x', 0, text));
     tensor.shape = shape;
     const auto dtype = plan::dtype_from(parts[1]);
     if (!dtype)
-        return usage("`" + parts[1] + "` in `" + text +
-                     "` is not an element type such as bf16, fp16 or fp32");
+        return usage_error("`" + parts[1] + "` in `" + text +
+                           "` is not an element type such as bf16, fp16 or fp32");
     tensor.dtype = *dtype;
     if (parts.size() == 3) {
         SYNCOPATE_TAKE(const auto strides, integers(parts[2], ',', 0, text));
         tensor.strides = strides;
         if (tensor.strides.size() != tensor.shape.size())
-            return usage("`" + text + "` needs one stride per axis");
+            return usage_error("`" + text + "` needs one stride per axis");
     }
     if (!tensor.block.empty() && tensor.block.size() != tensor.shape.size())
-        return usage("`" + text + "` needs one block size per axis");
+        return usage_error("`" + text + "` needs one block size per axis");
     return std::pair{text.substr(0, equals), std::move(tensor)};
 }
 
 Result<std::pair<std::string, std::vector<std::int64_t>>> parse_values(const std::string& text) {
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
-        return usage("`" + text + "` gives no values; write NAME=0,137,2178 or NAME=@FILE");
+        return usage_error("`" + text + "` gives no values; write NAME=0,137,2178 or NAME=@FILE");
     const std::string given = text.substr(equals + 1);
     SYNCOPATE_TAKE(const auto values,
                    given.starts_with('@')
@@ -188,7 +192,7 @@ Result<std::pair<std::string, std::vector<std::int64_t>>> parse_values(const std
 Status set_values(Arguments& arguments, const std::string& name, std::vector<std::int64_t> values) {
     const auto [place, is_new] = arguments.tensors.try_emplace(name);
     TensorArgument& tensor = place->second;
-    if (!tensor.values.empty()) return usage("the values of `" + name + "` are given twice");
+    if (!tensor.values.empty()) return usage_error("the values of `" + name + "` are given twice");
     if (is_new) {
         const bool wide = std::ranges::any_of(values, [](std::int64_t x) {
             return x < std::numeric_limits<std::int32_t>::min() ||
@@ -203,7 +207,7 @@ Status set_values(Arguments& arguments, const std::string& name, std::vector<std
 
 Result<std::array<std::int64_t, 3>> parse_grid(const std::string& text) {
     SYNCOPATE_TAKE(const auto given, integers(text, ',', 1, text));
-    if (given.size() > 3) return usage("`" + text + "`: a grid has one to three axes");
+    if (given.size() > 3) return usage_error("`" + text + "`: a grid has one to three axes");
     std::array<std::int64_t, 3> grid{1, 1, 1};
     for (std::size_t i = 0; i < given.size(); ++i) grid[i] = given[i];
     return grid;

@@ -44,9 +44,7 @@ public:
     }
 
 private:
-    [[nodiscard]] static Error refused(std::string message) {
-        return Error{std::move(message), {}, ErrorClass::usage};
-    }
+    [[nodiscard]] static Error refused(std::string message) { return usage_error(std::move(message)); }
 
     /// How many groups a ragged tensor has along each of their names.
     [[nodiscard]] static std::vector<std::int64_t> sizes_of(const Tensor& tensor) {

@@ -19,8 +19,6 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kLowerings{"direct", "template", "synth"};
 
-Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
-
 /// What the options say of synthesis, whether or not the plan has a collective for it.
 Status judge_synthesis(const LowerOptions& options, const Plan& plan) {
     const auto synthesises = [](const LowerRule& rule) { return rule.with == Lowering::synthesised; };
@@ -30,18 +28,20 @@ Status judge_synthesis(const LowerOptions& options, const Plan& plan) {
                      std::none_of(options.rules.begin(), options.rules.end(),
                                   [](const LowerRule& rule) { return rule.with == Lowering::templated; });
     if (options.split < (all ? 0 : 1)) {
-        return usage(fmt::format("split is {}; expected at least 1{}", options.split,
-                                 all ? ", or 0 for as many as are fastest" : ""));
+        return usage_error(fmt::format("split is {}; expected at least 1{}", options.split,
+                                       all ? ", or 0 for as many as are fastest" : ""));
     }
     if (!some) {
         if (!options.topology && options.seed == 0) return Done{};
-        return usage("a topology and a seed are for collectives that are synthesised; lower some with synth");
+        return usage_error(
+            "a topology and a seed are for collectives that are synthesised; lower some with synth");
     }
-    if (!options.topology) return usage("synth needs a topology: the machine to find transfers for");
-    if (options.pull) return usage("pull is for templates: what is synthesised is pushed");
+    if (!options.topology) return usage_error("synth needs a topology: the machine to find transfers for");
+    if (options.pull) return usage_error("pull is for templates: what is synthesised is pushed");
     if (plan.num_ranks() > options.topology->num_devices()) {
-        return usage(fmt::format("the plan has {} ranks, but topology {} has {} devices", plan.num_ranks(),
-                                 options.topology->name, options.topology->num_devices()));
+        return usage_error(fmt::format("the plan has {} ranks, but topology {} has {} devices",
+                                       plan.num_ranks(), options.topology->name,
+                                       options.topology->num_devices()));
     }
     return Done{};
 }
@@ -74,8 +74,8 @@ Result<LowerRule> parse_lower_rule(std::string_view text) {
     LowerRule rule;
     const std::optional<Lowering> with = lowering_from(way);
     if (!with) {
-        return usage(fmt::format("collectives cannot be lowered by \"{}\"; expected {}", way,
-                                 fmt::join(kLowerings, ", ")));
+        return usage_error(fmt::format("collectives cannot be lowered by \"{}\"; expected {}", way,
+                                       fmt::join(kLowerings, ", ")));
     }
     rule.with = *with;
     if (sign == text.npos) return rule;
@@ -86,8 +86,9 @@ Result<LowerRule> parse_lower_rule(std::string_view text) {
         if (kinds.back() == which) rule.kind = static_cast<CollectiveKind>(i);
     }
     if (!rule.op && !rule.kind) {
-        return usage(fmt::format("\"{}\" names no collectives; expected RANK:INDEX of an op, or one of {}",
-                                 which, fmt::join(kinds, ", ")));
+        return usage_error(
+            fmt::format("\"{}\" names no collectives; expected RANK:INDEX of an op, or one of {}", which,
+                        fmt::join(kinds, ", ")));
     }
     return rule;
 }
@@ -115,7 +116,7 @@ Status judge(const LowerOptions& options, const std::vector<CollectiveGroup>& gr
             return std::find(group.begin(), group.end(), *rule.op) != group.end();
         };
         if (rule.op && std::none_of(groups.begin(), groups.end(), has)) {
-            return usage(
+            return usage_error(
                 fmt::format("op {} of rank {} is no collective of the plan", rule.op->index, rule.op->rank));
         }
     }
@@ -128,7 +129,7 @@ Status judge(const LowerOptions& options, const std::vector<CollectiveGroup>& gr
         if (std::find(kinds.begin(), kinds.end(), name_of(kind)) == kinds.end())
             kinds.push_back(name_of(kind));
     }
-    return usage(fmt::format(
+    return usage_error(fmt::format(
         "no collective of the plan that a template lowers has the algorithm \"{}\"; there are: {}",
         name_of(options.algorithm), kinds.empty() ? "none" : fmt::format("{}", fmt::join(kinds, ", "))));
 }

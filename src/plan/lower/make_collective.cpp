@@ -37,7 +37,7 @@ Ends ends_of(const Setup& setup, CollectiveKind kind, std::int32_t member, std::
 Result<Plan> make_collective(std::string_view name, const Mesh& mesh, const Tensor& tensor,
                              const TemplateOptions& options) {
     const auto usage = [&](std::string message) {
-        return Error{fmt::format("{}: {}", name, std::move(message)), {}, ErrorClass::usage};
+        return usage_error(fmt::format("{}: {}", name, std::move(message)));
     };
     const Template* found = find_template(name);
     if (found == nullptr) return make_plan(name, mesh, tensor, options);  // which says so

@@ -150,7 +150,7 @@ Result<Plan> Builder::take_unordered() {
     joins_.clear();
     Plan plan = std::exchange(plan_, Plan{});
     std::string problem = std::exchange(problem_, {});
-    if (!problem.empty()) return Error{std::move(problem), {}, ErrorClass::usage};
+    if (!problem.empty()) return usage_error(std::move(problem));
     return plan;
 }
 

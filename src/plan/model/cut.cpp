@@ -17,23 +17,21 @@
 namespace syncopate::plan {
 namespace {
 
-Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
-
 Status judge_axis(std::string_view what, std::int32_t axis, const Tensor& tensor) {
     const auto axes = static_cast<std::int32_t>(tensor.shape.size());
     if (axis >= 0 && axis < axes) return Done{};
-    return usage(fmt::format("{} {} is not an axis of tensor {}; expected 0 to {}", what, axis, tensor.name,
-                             axes - 1));
+    return usage_error(fmt::format("{} {} is not an axis of tensor {}; expected 0 to {}", what, axis,
+                                   tensor.name, axes - 1));
 }
 
 Status judge_sizes(const Cut& cut, std::int64_t extent) {
     if (cut.minor_sizes.empty()) return Done{};
-    if (cut.minor_split != 1) return usage("minor_split and minor_sizes both say how to cut: give one");
-    const Error others = usage(fmt::format("minor_sizes {} are not the {} elements of axis {} together",
-                                           fmt::join(cut.minor_sizes, " + "), extent, cut.minor_axis));
+    if (cut.minor_split != 1) return usage_error("minor_split and minor_sizes both say how to cut: give one");
+    const Error others = usage_error(fmt::format("minor_sizes {} are not the {} elements of axis {} together",
+                                                 fmt::join(cut.minor_sizes, " + "), extent, cut.minor_axis));
     std::int64_t left = extent;
     for (const std::int64_t size : cut.minor_sizes) {
-        if (size < 1) return usage(fmt::format("minor_sizes has {}; expected at least 1", size));
+        if (size < 1) return usage_error(fmt::format("minor_sizes has {}; expected at least 1", size));
         if (size > left) return others;
         left -= size;
     }
@@ -86,10 +84,10 @@ std::int64_t Cut::num_chunks(const Region& piece) const {
 Status judge(const Tensor& tensor) {
     const auto axes = static_cast<std::int32_t>(tensor.shape.size());
     if (axes < 1 || axes > kMaxAxes)
-        return usage(fmt::format("the tensor has {} axes; expected 1 to {}", axes, kMaxAxes));
+        return usage_error(fmt::format("the tensor has {} axes; expected 1 to {}", axes, kMaxAxes));
     for (const std::int64_t size : tensor.shape) {
         if (size < 1)
-            return usage(
+            return usage_error(
                 fmt::format("tensor {} has an axis of size {}; expected at least 1", tensor.name, size));
     }
     return Done{};
@@ -97,17 +95,19 @@ Status judge(const Tensor& tensor) {
 
 Status judge(const Cut& cut, const Tensor& tensor) {
     SYNCOPATE_TRY(judge_axis("axis", cut.axis, tensor));
-    if (cut.split < 1) return usage(fmt::format("split is {}; expected at least 1", cut.split));
+    if (cut.split < 1) return usage_error(fmt::format("split is {}; expected at least 1", cut.split));
     if (cut.minor_split < 1)
-        return usage(fmt::format("minor_split is {}; expected at least 1", cut.minor_split));
+        return usage_error(fmt::format("minor_split is {}; expected at least 1", cut.minor_split));
     if (cut.minor_axis == -1) {
-        if (cut.minor_split != 1) return usage("minor_split needs minor_axis: the axis to cut along");
-        if (!cut.minor_sizes.empty()) return usage("minor_sizes needs minor_axis: the axis to cut along");
+        if (cut.minor_split != 1) return usage_error("minor_split needs minor_axis: the axis to cut along");
+        if (!cut.minor_sizes.empty())
+            return usage_error("minor_sizes needs minor_axis: the axis to cut along");
         return Done{};
     }
     SYNCOPATE_TRY(judge_axis("minor_axis", cut.minor_axis, tensor));
     if (cut.minor_axis == cut.axis) {
-        return usage(fmt::format("minor_axis and axis are both {}; use split to cut shards finer", cut.axis));
+        return usage_error(
+            fmt::format("minor_axis and axis are both {}; use split to cut shards finer", cut.axis));
     }
     return judge_sizes(cut, tensor.shape[at(cut.minor_axis)]);
 }

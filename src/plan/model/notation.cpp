@@ -13,8 +13,6 @@
 namespace syncopate::plan {
 namespace {
 
-Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
-
 std::vector<std::string_view> split(std::string_view text, char separator) {
     std::vector<std::string_view> parts;
     for (;;) {
@@ -37,7 +35,7 @@ std::optional<std::int64_t> positive_integer(std::string_view text) {
 Result<Tensor> parse_tensor(std::string_view text) {
     const std::vector<std::string_view> parts = split(text, ':');
     if (parts.size() != 3 || parts[0].empty()) {
-        return usage(
+        return usage_error(
             fmt::format("tensor \"{}\" is not NAME:SIZExSIZE:DTYPE, such as A:8192x4096:bf16", text));
     }
     Tensor tensor;
@@ -47,7 +45,7 @@ Result<Tensor> parse_tensor(std::string_view text) {
         std::vector<std::string_view> known;
         for (std::size_t i = 0; i < kNumDTypes; ++i) known.push_back(name_of(static_cast<DType>(i)));
         const std::string hint = did_you_mean(parts[2], known);
-        return usage(
+        return usage_error(
             fmt::format("tensor \"{}\" has the unknown dtype \"{}\"{}", text, parts[2],
                         hint.empty() ? fmt::format("; expected one of {}", fmt::join(known, ", ")) : hint));
     }
@@ -56,16 +54,16 @@ Result<Tensor> parse_tensor(std::string_view text) {
     for (const std::string_view part : split(parts[1], 'x')) {
         const std::optional<std::int64_t> size = positive_integer(part);
         if (!size || *size > kMaxCoordinate) {
-            return usage(fmt::format("tensor \"{}\" has the size \"{}\"; expected an integer from 1 to 2^62",
-                                     text, part));
+            return usage_error(fmt::format(
+                "tensor \"{}\" has the size \"{}\"; expected an integer from 1 to 2^62", text, part));
         }
         if (__builtin_mul_overflow(bytes, *size, &bytes)) {
-            return usage(fmt::format("tensor \"{}\" is too large: its bytes do not fit 64 bits", text));
+            return usage_error(fmt::format("tensor \"{}\" is too large: its bytes do not fit 64 bits", text));
         }
         tensor.shape.push_back(*size);
     }
     if (tensor.shape.size() > static_cast<std::size_t>(kMaxAxes)) {
-        return usage(fmt::format("tensor \"{}\" has more than {} axes", text, kMaxAxes));
+        return usage_error(fmt::format("tensor \"{}\" has more than {} axes", text, kMaxAxes));
     }
     return tensor;
 }
@@ -76,19 +74,20 @@ Result<Mesh> parse_mesh(std::string_view text) {
         const std::size_t equals = part.find('=');
         const std::optional<std::int64_t> size =
             equals == part.npos || equals == 0 ? std::nullopt : positive_integer(part.substr(equals + 1));
-        if (!size) return usage(fmt::format("mesh \"{}\" is not AXIS=SIZE,…, such as node=2,gpu=4", text));
+        if (!size)
+            return usage_error(fmt::format("mesh \"{}\" is not AXIS=SIZE,…, such as node=2,gpu=4", text));
         const std::string name(part.substr(0, equals));
         for (const Mesh::Axis& axis : mesh.axes) {
             if (axis.name == name)
-                return usage(fmt::format("mesh \"{}\" names the axis {} twice", text, name));
+                return usage_error(fmt::format("mesh \"{}\" names the axis {} twice", text, name));
         }
         if (*size > kMaxRanks || mesh.num_ranks() * *size > kMaxRanks) {
-            return usage(fmt::format("mesh \"{}\" has more than {} ranks", text, kMaxRanks));
+            return usage_error(fmt::format("mesh \"{}\" has more than {} ranks", text, kMaxRanks));
         }
         mesh.axes.push_back({name, static_cast<std::int32_t>(*size)});
     }
     if (mesh.axes.size() > static_cast<std::size_t>(kMaxAxes)) {
-        return usage(fmt::format("mesh \"{}\" has more than {} axes", text, kMaxAxes));
+        return usage_error(fmt::format("mesh \"{}\" has more than {} axes", text, kMaxAxes));
     }
     return mesh;
 }

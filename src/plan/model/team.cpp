@@ -15,16 +15,14 @@
 namespace syncopate::plan {
 namespace {
 
-Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
-
 Result<std::vector<Team>> one_team(std::int32_t num_ranks, const std::vector<std::int32_t>& group) {
     std::unordered_set<std::int32_t> seen;
     for (const std::int32_t rank : group) {
         if (rank < 0 || rank >= num_ranks) {
-            return usage(
+            return usage_error(
                 fmt::format("the group names rank {}; the mesh has ranks 0 to {}", rank, num_ranks - 1));
         }
-        if (!seen.insert(rank).second) return usage(fmt::format("the group names rank {} twice", rank));
+        if (!seen.insert(rank).second) return usage_error(fmt::format("the group names rank {} twice", rank));
     }
     return std::vector<Team>{{group}};
 }
@@ -39,7 +37,7 @@ Result<std::vector<Team>> teams_of(const Mesh& mesh, const std::vector<std::stri
                                    const std::vector<std::int32_t>& group) {
     const std::int32_t num_ranks = mesh.num_ranks();
     if (!over.empty() && !group.empty()) {
-        return usage(
+        return usage_error(
             "groups are either the lines over a mesh axis or one list of ranks; give one of the two");
     }
     if (!group.empty()) return one_team(num_ranks, group);
@@ -50,7 +48,8 @@ Result<std::vector<Team>> teams_of(const Mesh& mesh, const std::vector<std::stri
         if (found == mesh.axes.end()) {
             std::vector<std::string> names;
             for (const Mesh::Axis& axis : mesh.axes) names.push_back(axis.name);
-            return usage(fmt::format("the mesh has no axis \"{}\"; it has {}", name, fmt::join(names, ", ")));
+            return usage_error(
+                fmt::format("the mesh has no axis \"{}\"; it has {}", name, fmt::join(names, ", ")));
         }
         chosen[at(found - mesh.axes.begin())] = true;
     }
@@ -72,10 +71,10 @@ Result<std::vector<Team>> teams_of(const Mesh& mesh, const std::vector<std::stri
 
 Status set_levels(std::vector<Team>& teams, const Mesh& mesh, std::int32_t inner) {
     const std::int32_t size = teams.front().size();
-    if (inner < 0) return usage(fmt::format("inner is {}; expected at least 1", inner));
+    if (inner < 0) return usage_error(fmt::format("inner is {}; expected at least 1", inner));
     if (inner == 0) {
         if (mesh.axes.size() < 2 || size % mesh.axes.back().size != 0) {
-            return usage(
+            return usage_error(
                 "two levels need a mesh of at least two axes, such as node=2,gpu=4, whose last one the group "
                 "runs over, or the size of the inner level (inner)");
         }
@@ -83,7 +82,7 @@ Status set_levels(std::vector<Team>& teams, const Mesh& mesh, std::int32_t inner
         for (const Team& team : teams) {
             for (std::int32_t at = 0; at < size; ++at) {
                 if (team.rank(at) / inner == team.rank(at / inner * inner) / inner) continue;
-                return usage(
+                return usage_error(
                     fmt::format("positions {} and {} of a group are one inner level of {} ranks, but ranks "
                                 "{} and {} differ "
                                 "in other axes than \"{}\"; give the size of the inner level (inner)",
@@ -93,7 +92,8 @@ Status set_levels(std::vector<Team>& teams, const Mesh& mesh, std::int32_t inner
         }
     }
     if (size % inner != 0) {
-        return usage(fmt::format("inner is {}, which does not divide the {} ranks of a group", inner, size));
+        return usage_error(
+            fmt::format("inner is {}, which does not divide the {} ranks of a group", inner, size));
     }
     for (Team& team : teams) team.inner = inner;
     return Done{};

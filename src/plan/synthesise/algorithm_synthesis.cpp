@@ -76,9 +76,8 @@ Result<Found> search_steps(const Script& script, const SynthesisSearch& search, 
         list(pieces);
         if (pieces.too_many) {
             if (split > 1 && !fixed) break;
-            return Error{fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps),
-                         {},
-                         ErrorClass::usage};
+            return usage_error(
+                fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps));
         }
         SYNCOPATE_TAKE(SynthesisSteps found, synthesis_steps(search, pattern, pieces.chunks));
         const double makespan = found.makespan_us;

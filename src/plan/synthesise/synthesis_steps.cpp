@@ -39,11 +39,10 @@ Result<Matching> best_of(const SynthesisSearch& search, const HopNetwork& networ
         if (!found.unreachable.empty()) {
             const auto [chunk, participant] = found.unreachable.front();
             const auto rank = [&](std::int32_t member) { return search.members[at(member)]; };
-            return Error{fmt::format("there is no way from rank {} to rank {} through the ranks that take "
-                                     "part, on topology {}",
-                                     rank(chunks[at(chunk)].origin), rank(participant), search.topology.name),
-                         {},
-                         ErrorClass::usage};
+            return usage_error(
+                fmt::format("there is no way from rank {} to rank {} through the ranks that take "
+                            "part, on topology {}",
+                            rank(chunks[at(chunk)].origin), rank(participant), search.topology.name));
         }
         if (attempt == 0 || found.makespan_us < best.makespan_us) best = std::move(found);
     }

@@ -382,7 +382,7 @@ private:
 }  // namespace
 
 Error synthesis_error(const SynthesiseOptions& options, const std::string& message) {
-    return Error{fmt::format("synthesise {}: {}", name_of(options.kind), message), {}, ErrorClass::usage};
+    return usage_error(fmt::format("synthesise {}: {}", name_of(options.kind), message));
 }
 
 std::vector<std::int32_t> participants(const Mesh& mesh, const SynthesiseOptions& options) {

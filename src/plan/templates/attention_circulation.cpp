@@ -10,7 +10,7 @@
 namespace syncopate::plan {
 namespace {
 
-Error refused(std::string why) { return Error{"attention: " + std::move(why), {}, ErrorClass::usage}; }
+Error refused(std::string why) { return usage_error("attention: " + std::move(why)); }
 
 }  // namespace
 

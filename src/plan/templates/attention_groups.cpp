@@ -181,14 +181,11 @@ private:
 Result<Plan> attention_groups_backward(const Mesh& mesh, const AttentionShape& shape,
                                        const AttentionBackwardOptions& options) {
     if (shape.kv_heads % options.moved.ulysses != 0)
-        return Error{"attention: in the backward " + std::to_string(shape.kv_heads) +
-                         " heads of K and V are no multiple of the " + std::to_string(options.moved.ulysses) +
-                         " ranks that exchange heads",
-                     {},
-                     ErrorClass::usage};
+        return usage_error("attention: in the backward " + std::to_string(shape.kv_heads) +
+                           " heads of K and V are no multiple of the " +
+                           std::to_string(options.moved.ulysses) + " ranks that exchange heads");
     if (options.moved.circulation != Circulation::ring)
-        return Error{
-            "attention: in the backward groups that exchange heads make a ring", {}, ErrorClass::usage};
+        return usage_error("attention: in the backward groups that exchange heads make a ring");
     return GroupsBackward(mesh, shape, options).run();
 }
 

@@ -132,11 +132,9 @@ Result<Plan> attention_heads_backward(const Mesh& mesh, const AttentionShape& sh
                                       const AttentionBackwardOptions& options) {
     const std::int32_t ranks = mesh.num_ranks();
     if (options.moved.ulysses != ranks || shape.kv_heads % ranks != 0)
-        return Error{"attention: in the backward all ranks exchange heads, or none, and " +
-                         std::to_string(shape.kv_heads) + " heads of K and V are no multiple of " +
-                         std::to_string(ranks) + " ranks: take no Ulysses",
-                     {},
-                     ErrorClass::usage};
+        return usage_error("attention: in the backward all ranks exchange heads, or none, and " +
+                           std::to_string(shape.kv_heads) + " heads of K and V are no multiple of " +
+                           std::to_string(ranks) + " ranks: take no Ulysses");
     return HeadsBackward(mesh, shape, options).run();
 }
 

@@ -35,7 +35,7 @@ std::int64_t width_of(const std::vector<Run>& runs, std::int64_t passes) {
     return width;
 }
 
-Error refused(std::string why) { return Error{"attention: " + std::move(why), {}, ErrorClass::usage}; }
+Error refused(std::string why) { return usage_error("attention: " + std::move(why)); }
 
 }  // namespace
 

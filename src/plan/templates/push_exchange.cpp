@@ -17,11 +17,11 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
     SYNCOPATE_TRY(judge_push(mesh, from, 0, 0, options.split));
     const std::int32_t ranks = mesh.num_ranks();
     if (from.shape[0] % ranks != 0) {
-        return usage(fmt::format("the first axis of tensor {}, {}, is no multiple of {} ranks", from.name,
-                                 from.shape[0], ranks));
+        return usage_error(fmt::format("the first axis of tensor {}, {}, is no multiple of {} ranks",
+                                       from.name, from.shape[0], ranks));
     }
     if ((options.transient || options.for_kernel) && options.produced)
-        return usage("transient is for what is held initially and the kernel reads");
+        return usage_error("transient is for what is held initially and the kernel reads");
     const Cut cut{0, options.split, options.minor_axis, options.minor_split, options.minor_sizes};
     SYNCOPATE_TRY(judge(cut, from));
     const std::int64_t block = from.shape[0] / ranks;
@@ -30,7 +30,7 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
     };
     const std::int32_t slices = cut.minor_axis < 0 ? 1 : cut.num_slices(from.shape[at(cut.minor_axis)]);
     if (cut.num_chunks(block_of(0)) > kMaxOps / ranks / ranks)
-        return usage(fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps));
+        return usage_error(fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps));
     Plan plan;
     plan.mesh = mesh;
     plan.tensors = {from, {to, from.shape, from.dtype}};

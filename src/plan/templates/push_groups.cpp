@@ -26,11 +26,12 @@ Result<Plan> push_groups(const Mesh& mesh, const Tensor& rows, const PushGroupsO
     SYNCOPATE_TRY(judge_push(mesh, rows, 0, 0, 1));
     const std::int64_t ranks = mesh.num_ranks(), experts = options.experts, own = experts / ranks;
     if (experts < 1 || experts % ranks != 0)
-        return usage(fmt::format("{} experts are no multiple of {} ranks", experts, ranks));
+        return usage_error(fmt::format("{} experts are no multiple of {} ranks", experts, ranks));
     for (const Tensor* one : {&rows, options.back ? &*options.back : nullptr}) {
         if (one == nullptr) continue;
         if (one->shape.size() != 2 || one->shape[0] < 1 || one->shape[0] != rows.shape[0])
-            return usage(fmt::format("tensor {}: expected [bound, columns], with one bound", one->name));
+            return usage_error(
+                fmt::format("tensor {}: expected [bound, columns], with one bound", one->name));
     }
     Plan plan;
     plan.mesh = mesh;

@@ -133,7 +133,7 @@ private:
 Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduceOptions& options) {
     const std::int32_t split_axis = options.split_axis.value_or(options.axis);
     SYNCOPATE_TRY(judge_push(mesh, tensor, options.axis, split_axis, options.split));
-    if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
+    if (options.reduce == Reduce::none) return usage_error("a reduction is sum or max");
     std::vector<std::vector<Region>> chunks =
         chunks_of_shards(tensor, mesh.num_ranks(), static_cast<std::size_t>(options.axis),
                          static_cast<std::size_t>(split_axis), options.split);
@@ -141,14 +141,14 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
     const bool open =
         std::ranges::all_of(options.backends, [](Backend backend) { return backend == Backend::automatic; });
     if (options.pull || !open)
-        return usage("over several nodes contributions are pushed, and none has a backend of its own");
+        return usage_error("over several nodes contributions are pushed, and none has a backend of its own");
     return push_reduce_nodes(mesh, tensor, options, std::move(chunks));
 }
 
 Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
                                 const PushReduceToAllOptions& options) {
     SYNCOPATE_TRY(judge_push(mesh, from, 0, options.split_axis, options.split));
-    if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
+    if (options.reduce == Reduce::none) return usage_error("a reduction is sum or max");
     const std::int32_t ranks = mesh.num_ranks();
     Plan plan;
     plan.mesh = mesh;
@@ -157,7 +157,7 @@ Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std:
     const auto axis = static_cast<std::size_t>(options.split_axis);
     const std::int64_t rows = options.rows.value_or(from.shape[0]);
     if (rows < 0 || rows > from.shape[0])
-        return usage(
+        return usage_error(
             fmt::format("{} rows of tensor {} are asked for, which has {}", rows, from.name, from.shape[0]));
     const std::vector<Interval> shares = split_evenly(0, rows, ranks);
     for (std::int32_t rank = 0; rank < ranks; ++rank) {

@@ -9,8 +9,6 @@
 
 namespace syncopate::plan {
 
-[[nodiscard]] Error usage(std::string message);
-
 /// Fails on a mesh without ranks, an axis or a split axis that the tensor has not, a split below 1, and more
 /// than kMaxOps ops.
 [[nodiscard]] Status judge_push(const Mesh& mesh, const Tensor& tensor, std::int32_t axis,

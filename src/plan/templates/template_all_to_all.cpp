@@ -44,20 +44,21 @@ Result<Plan> all_to_all(const Mesh& mesh, const Tensor& tensor, const TemplateOp
 
 Result<std::int32_t> all_to_all_axis(const Tensor& tensor, const TemplateOptions& options) {
     const auto axes = static_cast<std::int32_t>(tensor.shape.size());
-    const auto usage = [](std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; };
     if (axes < 2) {
-        return usage(fmt::format("all_to_all: tensor {} has one axis; shards go from one axis to another",
-                                 tensor.name));
+        return usage_error(fmt::format(
+            "all_to_all: tensor {} has one axis; shards go from one axis to another", tensor.name));
     }
     const std::int32_t to_axis = options.to_axis == -1 ? (options.axis + 1) % axes : options.to_axis;
     if (to_axis < 0 || to_axis >= axes) {
-        return usage(fmt::format("all_to_all: to_axis {} is not an axis of tensor {}; expected 0 to {}",
-                                 to_axis, tensor.name, axes - 1));
+        return usage_error(fmt::format("all_to_all: to_axis {} is not an axis of tensor {}; expected 0 to {}",
+                                       to_axis, tensor.name, axes - 1));
     }
     if (to_axis == options.axis)
-        return usage(fmt::format("all_to_all: axis and to_axis are both {}; nothing would move", to_axis));
+        return usage_error(
+            fmt::format("all_to_all: axis and to_axis are both {}; nothing would move", to_axis));
     if (to_axis == options.minor_axis)
-        return usage(fmt::format("all_to_all: minor_axis and to_axis are both {}; choose another", to_axis));
+        return usage_error(
+            fmt::format("all_to_all: minor_axis and to_axis are both {}; choose another", to_axis));
     return to_axis;
 }
 

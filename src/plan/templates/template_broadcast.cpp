@@ -13,9 +13,8 @@ Result<Plan> broadcast(const Mesh& mesh, const Tensor& tensor, const TemplateOpt
     const std::int32_t n = setup.size();
     const std::int32_t root = options.root;
     if (root < 0 || root >= n) {
-        return Error{fmt::format("broadcast: root is {}; among {} ranks expected 0 to {}", root, n, n - 1),
-                     {},
-                     ErrorClass::usage};
+        return usage_error(
+            fmt::format("broadcast: root is {}; among {} ranks expected 0 to {}", root, n, n - 1));
     }
     SYNCOPATE_TRY(setup.bounded({setup.whole().region}, n - 1));
 

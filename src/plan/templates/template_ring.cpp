@@ -12,10 +12,8 @@ Result<Plan> ring(const Mesh& mesh, const Tensor& tensor, const TemplateOptions&
     Setup& setup = prepared;
     const std::int32_t n = setup.size();
     if (options.steps < -1 || options.steps >= n) {
-        return Error{fmt::format("ring: steps is {}; among {} ranks expected 0 to {}, or -1 for all",
-                                 options.steps, n, n - 1),
-                     {},
-                     ErrorClass::usage};
+        return usage_error(fmt::format("ring: steps is {}; among {} ranks expected 0 to {}, or -1 for all",
+                                       options.steps, n, n - 1));
     }
     const std::int32_t steps = options.steps == -1 ? n - 1 : options.steps;
     SYNCOPATE_TRY(setup.bounded(setup.shard_regions(), steps));

@@ -13,14 +13,12 @@
 namespace syncopate::plan {
 namespace {
 
-Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
-
 /// Refuses what only other templates, or other algorithms of this one, have.
 Status judge_uses(const Template& self, const TemplateOptions& options, Algorithm algorithm) {
     const TemplateOptions defaults;
     const auto foreign = [&](std::string_view option, bool set, unsigned use) {
         return set && (self.uses & use) == 0
-                   ? Status(usage(fmt::format("{} is not one of its options", option)))
+                   ? Status(usage_error(fmt::format("{} is not one of its options", option)))
                    : Status(Done{});
     };
     for (const Status& status :
@@ -32,13 +30,14 @@ Status judge_uses(const Template& self, const TemplateOptions& options, Algorith
         if (!status) return status;
     }
     if (options.transient && (options.produced || (self.uses & Template::kReduce) != 0))
-        return usage("transient is for what arrives and the kernel reads; here the end of the call wants it");
-    if (options.reduce == Reduce::none) return usage("reduce is none; expected sum or max");
+        return usage_error(
+            "transient is for what arrives and the kernel reads; here the end of the call wants it");
+    if (options.reduce == Reduce::none) return usage_error("reduce is none; expected sum or max");
     if (options.peer_by_peer && algorithm != Algorithm::direct)
-        return usage("peer_by_peer is an option of the algorithm direct");
+        return usage_error("peer_by_peer is an option of the algorithm direct");
     if (options.inner != 0 && !has_two_levels(algorithm)) {
-        return usage(fmt::format("inner is the size of one of two levels; the algorithm {} has none",
-                                 name_of(algorithm)));
+        return usage_error(fmt::format("inner is the size of one of two levels; the algorithm {} has none",
+                                       name_of(algorithm)));
     }
     return Done{};
 }
@@ -49,7 +48,7 @@ Result<Algorithm> choose_algorithm(const Template& self, Algorithm wanted) {
         return wanted;
     std::vector<std::string_view> names;
     for (const Algorithm algorithm : self.algorithms) names.push_back(name_of(algorithm));
-    return usage(
+    return usage_error(
         fmt::format("it has no algorithm \"{}\"; it has: {}", name_of(wanted), fmt::join(names, ", ")));
 }
 
@@ -57,7 +56,9 @@ Result<Algorithm> choose_algorithm(const Template& self, Algorithm wanted) {
 
 Result<Setup> prepare(std::string_view name, const Mesh& mesh, const Tensor& tensor,
                       const TemplateOptions& options) {
-    const auto refuse = [&](const Error& error) { return usage(fmt::format("{}: {}", name, error.message)); };
+    const auto refuse = [&](const Error& error) {
+        return usage_error(fmt::format("{}: {}", name, error.message));
+    };
     const Template& self = *find_template(name);
     const std::int32_t ranks = mesh.num_ranks();
     if (ranks < 1 || ranks > kMaxRanks)
@@ -145,16 +146,17 @@ Status Setup::bounded(const std::vector<Region>& pieces, std::int64_t times) con
         if (ops > kMaxOps) break;
     }
     if (times == 0 || ops <= kMaxOps / times / static_cast<std::int64_t>(teams.size())) return Done{};
-    return usage(fmt::format("{}: the plan would have more than {} ops; use a smaller split", name, kMaxOps));
+    return usage_error(
+        fmt::format("{}: the plan would have more than {} ops; use a smaller split", name, kMaxOps));
 }
 
 Result<Plan> Setup::finish(bool unordered) {
     Result<Plan> plan = unordered ? builder.take_unordered() : builder.take();
-    if (!plan) return usage(fmt::format("{}: {}", name, plan.error().message));
+    if (!plan) return usage_error(fmt::format("{}: {}", name, plan.error().message));
     for (std::size_t staging = 1; staging < plan->tensors.size(); ++staging) {
         const Chunk whole{static_cast<std::int32_t>(staging), plan->tensors[staging].whole()};
         if (plan->bytes(whole) == std::numeric_limits<std::int64_t>::max()) {
-            return usage(
+            return usage_error(
                 fmt::format("{}: the staging space {} would be too large: its bytes do not fit 64 bits", name,
                             plan->tensors[staging].name));
         }

@@ -96,10 +96,8 @@ Result<Algorithm> parse_algorithm(std::string_view name, std::string_view of) {
     } else {
         for (std::size_t i = 1; i < kNumAlgorithms; ++i) known.push_back(name_of(static_cast<Algorithm>(i)));
     }
-    return Error{fmt::format("there is no algorithm \"{}\"; there are {}{}", escaped(name),
-                             fmt::join(known, ", "), did_you_mean(name, known)),
-                 {},
-                 ErrorClass::usage};
+    return usage_error(fmt::format("there is no algorithm \"{}\"; there are {}{}", escaped(name),
+                                   fmt::join(known, ", "), did_you_mean(name, known)));
 }
 
 Result<Plan> make_plan(std::string_view name, const Mesh& mesh, const Tensor& tensor,
@@ -108,10 +106,9 @@ Result<Plan> make_plan(std::string_view name, const Mesh& mesh, const Tensor& te
     std::vector<std::string_view> names;
     for (const Template& one : templates()) names.push_back(one.name);
     const std::string hint = did_you_mean(name, names);
-    return Error{fmt::format("there is no template \"{}\"{}", name,
-                             hint.empty() ? fmt::format("; there are: {}", fmt::join(names, ", ")) : hint),
-                 {},
-                 ErrorClass::usage};
+    return usage_error(
+        fmt::format("there is no template \"{}\"{}", name,
+                    hint.empty() ? fmt::format("; there are: {}", fmt::join(names, ", ")) : hint));
 }
 
 }  // namespace syncopate::plan

@@ -70,12 +70,10 @@ Result<Topology> find_topology(const std::string& name) {
         const auto sizes = sizes_of(std::string_view(name).substr(colon + 1));
         std::optional<Topology> made = sizes ? generated(kind, *sizes) : std::nullopt;
         if (made) return *std::move(made);
-        return Error{
+        return usage_error(
             fmt::format("topology \"{}\" is not ring:N, switch:N, torus:AxB… or mesh:AxB… with 1 to {} "
                         "devices in all",
-                        name, kMaxRanks),
-            {},
-            ErrorClass::usage};
+                        name, kMaxRanks));
     }
     if (name == "-" || name.find('/') != name.npos || name.ends_with(".json")) {
         SYNCOPATE_TAKE(const std::string text, read_file(name));
@@ -83,14 +81,12 @@ Result<Topology> find_topology(const std::string& name) {
     }
     const std::vector<std::string> names = topology_names();
     const std::string hint = did_you_mean(name, names);
-    return Error{
+    return usage_error(
         fmt::format("there is no topology \"{}\"{}", name,
                     hint.empty() ? fmt::format("; there are {}, ring:N, switch:N, torus:AxB, mesh:AxB, and "
                                                "files (a name with / or .json)",
                                                fmt::join(names, ", "))
-                                 : hint),
-        {},
-        ErrorClass::usage};
+                                 : hint));
 }
 
 }  // namespace syncopate::plan

@@ -53,7 +53,7 @@ public:
     virtual bool programs_wait_for_each_other() const { return false; }
     /// Does what begin and end do besides enqueueing around `launch`, which launches a graph of a whole call into `stream`.
     virtual Status around_graph(CudaStream /*stream*/, const std::function<Status()>& /*launch*/) {
-        return Error{"there are no graphs on host", {}, ErrorClass::usage};
+        return usage_error("there are no graphs on host");
     }
     /// From now on begin and end go into a stream of ours that is being captured, or no longer.
     virtual void set_capturing(bool /*on*/) {}

@@ -161,8 +161,7 @@ Status FusedOp::require_not_retired() const {
 Status FusedOp::reset() {
     SYNCOPATE_TRY(require_own());
     SYNCOPATE_TRY(require_not_retired());
-    if (destroyed_)
-        return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
+    if (destroyed_) return usage_error(fmt::format("op '{}' has been destroyed", options_.name));
     interrupt();
     const Status drained = drain();
     SYNCOPATE_TAKE(const std::vector<Bytes> all,
@@ -184,8 +183,7 @@ Status FusedOp::require_own() const {
 
 Status FusedOp::begin_call(CudaStream stream) {
     SYNCOPATE_TRY(require_own());
-    if (destroyed_)
-        return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
+    if (destroyed_) return usage_error(fmt::format("op '{}' has been destroyed", options_.name));
     SYNCOPATE_TRY(require_not_retired());
     SYNCOPATE_TRY(heap_->require_there());
     if (calling_) {

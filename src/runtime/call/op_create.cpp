@@ -176,7 +176,7 @@ void FusedOp::free_memory() {
 
 Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> heap,
                                                  const emit::ScheduleFile& launch, Options options) {
-    if (heap == nullptr) return Error{"an op needs a heap", {}, ErrorClass::usage};
+    if (heap == nullptr) return usage_error("an op needs a heap");
     const auto name_of = [&](const plan::Chunk& chunk) -> const std::string& {
         return launch.plan.tensors[at(chunk.tensor)].name;
     };
@@ -213,7 +213,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
 
 Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> heap,
                                                  const fuse::Schedule& schedule, const Options& options) {
-    if (heap == nullptr) return Error{"an op needs a heap", {}, ErrorClass::usage};
+    if (heap == nullptr) return usage_error("an op needs a heap");
     const int rank = heap->rank();
     std::unique_ptr<FusedOp> op(new FusedOp(heap, schedule, options));
     // From here on a failure is shared: every rank goes through the same exchanges.

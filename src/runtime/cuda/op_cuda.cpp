@@ -556,7 +556,7 @@ private:
 Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan plan, const std::vector<std::int32_t>& table,
                                                       SymmetricHeap& heap, const fuse::Schedule& all,
                                                       const OpOptions& options) {
-    if (heap.cuda_context() == nullptr) return Error{"the heap is not on cuda", {}, ErrorClass::usage};
+    if (heap.cuda_context() == nullptr) return usage_error("the heap is not on cuda");
     auto calls = std::make_unique<CudaCalls>(std::move(plan), heap.cuda_context(), heap);
     SYNCOPATE_TRY(calls->connect(all, options));
     const fuse::RankSchedule& schedule = all.ranks[at(heap.rank())];
@@ -573,8 +573,7 @@ namespace syncopate::runtime {
 Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan, const std::vector<std::int32_t>&,
                                                       SymmetricHeap&, const fuse::Schedule&,
                                                       const OpOptions&) {
-    return Error{
-        "this is a build without CUDA: build where the CUDA toolkit is installed", {}, ErrorClass::machine};
+    return machine_error("this is a build without CUDA: build where the CUDA toolkit is installed");
 }
 
 }  // namespace syncopate::runtime

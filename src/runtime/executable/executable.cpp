@@ -100,10 +100,9 @@ Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<SymmetricHe
 
 Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<FusedOp> op, const Program& program,
                                                      HostKernels host) {
-    if (op == nullptr) return Error{"an executable needs an op", {}, ErrorClass::usage};
+    if (op == nullptr) return usage_error("an executable needs an op");
     const bool on_host = op->heap()->device().kind == Device::Kind::host;
-    if (on_host && !host)
-        return Error{"on host an executable needs what runs its kernels", {}, ErrorClass::usage};
+    if (on_host && !host) return usage_error("on host an executable needs what runs its kernels");
     for (const Operand& operand : program.operands) {
         for (const auto* parts : {&operand.inputs, &operand.outputs}) {
             for (const Operand::Part& part : *parts) {
@@ -114,10 +113,8 @@ Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<FusedOp> op
                     (!part.region || part.region->size() == axes) &&
                     (part.region || parts == &operand.inputs))
                     continue;
-                return Error{fmt::format("operand {}: what is said of tensor {} does not fit {} axes",
-                                         operand.name, part.tensor, axes),
-                             {},
-                             ErrorClass::usage};
+                return usage_error(fmt::format("operand {}: what is said of tensor {} does not fit {} axes",
+                                               operand.name, part.tensor, axes));
             }
         }
     }
@@ -138,9 +135,7 @@ Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<FusedOp> op
         std::vector<std::shared_ptr<CudaKernel>> kernels;
         for (const StageCode& stage : form.stages) {
             if (stage.code < 0 || static_cast<std::size_t>(stage.code) >= loaded.size())
-                return Error{fmt::format("a stage names code {} of {}", stage.code, loaded.size()),
-                             {},
-                             ErrorClass::usage};
+                return usage_error(fmt::format("a stage names code {} of {}", stage.code, loaded.size()));
             kernels.push_back(loaded[at(stage.code)]);
         }
         SYNCOPATE_TRY(made->add(form, std::move(kernels)));
@@ -150,7 +145,7 @@ Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<FusedOp> op
 
 Status Executable::add(const Form& form, std::vector<std::shared_ptr<CudaKernel>> kernels) {
     const auto refused = [&](const std::string& why) {
-        return Error{fmt::format("a form of kernels: {}", why), {}, ErrorClass::usage};
+        return usage_error(fmt::format("a form of kernels: {}", why));
     };
     if (form.stages.size() != op_->schedule().stages.size() || kernels.size() != form.stages.size())
         return refused(fmt::format("{} stages and {} kernels, where the program has {}", form.stages.size(),
@@ -187,33 +182,24 @@ std::optional<std::size_t> Executable::form_of(std::span<const CallTensor> tenso
 
 Status Executable::check(std::span<const CallTensor> tensors) const {
     if (tensors.size() != operands_.size())
-        return Error{fmt::format("expected {} tensors, got {}", operands_.size(), tensors.size()),
-                     {},
-                     ErrorClass::usage};
+        return usage_error(fmt::format("expected {} tensors, got {}", operands_.size(), tensors.size()));
     for (std::size_t i = 0; i < operands_.size(); ++i) {
         const Operand& operand = operands_[i];
         const CallTensor& given = tensors[i];
         if (given.address == 0 && (operand.optional || is_empty(operand.shape))) continue;
         if (given.address % static_cast<std::uint64_t>(std::max<std::int64_t>(operand.alignment, 1)) != 0)
-            return Error{
-                fmt::format("{}: its address is no multiple of {} bytes", operand.name, operand.alignment),
-                {},
-                ErrorClass::usage};
+            return usage_error(
+                fmt::format("{}: its address is no multiple of {} bytes", operand.name, operand.alignment));
         if (!std::ranges::equal(given.shape, operand.shape))
-            return Error{fmt::format("{}: expected shape [{}], got [{}]", operand.name,
-                                     fmt::join(operand.shape, ", "), fmt::join(given.shape, ", ")),
-                         {},
-                         ErrorClass::usage};
+            return usage_error(fmt::format("{}: expected shape [{}], got [{}]", operand.name,
+                                           fmt::join(operand.shape, ", "), fmt::join(given.shape, ", ")));
         if (is_empty(operand.shape)) continue;
         if (given.strides.size() != given.shape.size() || given.address == 0)
-            return Error{fmt::format("{}: expected a tensor with a stride for each axis", operand.name),
-                         {},
-                         ErrorClass::usage};
+            return usage_error(
+                fmt::format("{}: expected a tensor with a stride for each axis", operand.name));
         if (!lies_as(operand.layout, given, static_cast<std::int64_t>(plan::size_of(operand.dtype))))
-            return Error{fmt::format("{}: expected {}, its strides are [{}]", operand.name,
-                                     text_of(operand.layout), fmt::join(given.strides, ", ")),
-                         {},
-                         ErrorClass::usage};
+            return usage_error(fmt::format("{}: expected {}, its strides are [{}]", operand.name,
+                                           text_of(operand.layout), fmt::join(given.strides, ", ")));
     }
     return Done{};
 }

@@ -15,8 +15,7 @@ namespace syncopate::runtime {
 namespace {
 
 Error no_such(const char* what, std::int64_t number) {
-    return Error{
-        fmt::format("an argument names {} {}, which there is not", what, number), {}, ErrorClass::usage};
+    return usage_error(fmt::format("an argument names {} {}, which there is not", what, number));
 }
 
 /// Whether a call may find it elsewhere than the one before.
@@ -71,7 +70,7 @@ Result<std::unique_ptr<LoadedForm>> LoadedForm::load(FusedOp& op, std::span<cons
 Status LoadedForm::lay_out(std::span<const Operand> operands) {
     arguments_.resize(form_.stages.size());
     for (std::size_t stage = 0; stage < form_.stages.size(); ++stage) {
-        if (kernels_[stage] == nullptr) return Error{"a stage without a kernel", {}, ErrorClass::usage};
+        if (kernels_[stage] == nullptr) return usage_error("a stage without a kernel");
         for (const Argument& argument : form_.stages[stage].arguments) {
             SYNCOPATE_TRY(add(stage, argument, operands));
         }

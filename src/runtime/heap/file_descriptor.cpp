@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 Error socket_error(const char* call) {
-    return Error{fmt::format("{} failed: {}", call, std::strerror(errno)), {}, ErrorClass::machine};
+    return machine_error(fmt::format("{} failed: {}", call, std::strerror(errno)));
 }
 
 /// An address in the abstract namespace: it needs no file and goes with its socket.
@@ -127,18 +127,15 @@ Result<FileDescriptor> take(const std::string& name, const std::string& token, C
         std::this_thread::sleep_for(Milliseconds{2});
     }
     if (!same_user(connection.get())) {
-        return Error{"its socket belongs to another user", {}, ErrorClass::machine};
+        return machine_error("its socket belongs to another user");
     }
     if (send(connection.get(), token.data(), token.size(), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(token.size())) {
         return socket_error("send to its socket");
     }
-    if (!ready(connection.get(), POLLIN, deadline))
-        return Error{"no answer on its socket", {}, ErrorClass::machine};
+    if (!ready(connection.get(), POLLIN, deadline)) return machine_error("no answer on its socket");
     FileDescriptor fd = receive_descriptor(connection.get());
-    if (!fd)
-        return Error{
-            "its answer held no descriptor (is the limit of open files reached?)", {}, ErrorClass::machine};
+    if (!fd) return machine_error("its answer held no descriptor (is the limit of open files reached?)");
     return fd;
 }
 

@@ -47,17 +47,14 @@ Status write_file(const fs::path& path, const Bytes& value) {
         std::ofstream file(part, std::ios::binary);
         file.write(value.data(), static_cast<std::streamsize>(value.size()));
         if (!file.flush()) {
-            return Error{
-                fmt::format("cannot write {}: is the directory there, writable and not full?", part.string()),
-                {},
-                ErrorClass::machine};
+            return machine_error(fmt::format(
+                "cannot write {}: is the directory there, writable and not full?", part.string()));
         }
     }
     std::error_code failure;
     fs::rename(part, path, failure);
     if (failure) {
-        return Error{
-            fmt::format("cannot rename {}: {}", part.string(), failure.message()), {}, ErrorClass::machine};
+        return machine_error(fmt::format("cannot rename {}: {}", part.string(), failure.message()));
     }
     return Done{};
 }
@@ -123,7 +120,7 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
                                                                const std::string& run_id,
                                                                Milliseconds timeout) {
     if (size < 1 || rank < 0 || rank >= size) {
-        return Error{fmt::format("rank {} of {} ranks makes no sense", rank, size), {}, ErrorClass::usage};
+        return usage_error(fmt::format("rank {} of {} ranks makes no sense", rank, size));
     }
     WaitingClock clock;
     const fs::path run = directory / file_name(run_id.empty() ? "run" : run_id);
@@ -138,10 +135,8 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
     for (int attempt = 0;; ++attempt) {
         fs::create_directories(run, failure);
         if (failure) {
-            return Error{
-                fmt::format("cannot make the rendezvous directory {}: {}", run.string(), failure.message()),
-                {},
-                ErrorClass::machine};
+            return machine_error(
+                fmt::format("cannot make the rendezvous directory {}: {}", run.string(), failure.message()));
         }
         const Status written = write_file(hello_path(rank), mine.pack());
         if (written) break;
@@ -179,9 +174,7 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
     const std::string name = fmt::format("s{}-{:016x}", generation, std::hash<std::string>{}(nonces));
     fs::create_directories(run / name, failure);
     if (failure) {
-        return Error{fmt::format("cannot make {}: {}", (run / name).string(), failure.message()),
-                     {},
-                     ErrorClass::machine};
+        return machine_error(fmt::format("cannot make {}: {}", (run / name).string(), failure.message()));
     }
     std::unique_ptr<FileRendezvous> joined(new FileRendezvous(run / name, rank, size));
     // After this nobody reads a hello any more.
@@ -211,7 +204,7 @@ Result<Bytes> FileRendezvous::get(const std::string& key, Milliseconds timeout) 
     Bytes value;
     WaitingClock clock;
     if (poll_until(clock, timeout, [&] { return read_file(path, value); })) return value;
-    return Error{fmt::format("nothing at {}", path.string()), {}, ErrorClass::machine};
+    return machine_error(fmt::format("nothing at {}", path.string()));
 }
 
 /// A link is made whole or not at all, and never in the place of another file [P34].
@@ -225,10 +218,8 @@ Result<Bytes> FileRendezvous::put_first(const std::string& key, const Bytes& val
     fs::remove(mine, ignored);
     if (linked) return value;
     if (failure != EEXIST) {
-        return Error{fmt::format("cannot make {}: {}", path.string(),
-                                 std::error_code(failure, std::generic_category()).message()),
-                     {},
-                     ErrorClass::machine};
+        return machine_error(fmt::format("cannot make {}: {}", path.string(),
+                                         std::error_code(failure, std::generic_category()).message()));
     }
     return get(key, kRendezvousTimeout);
 }
@@ -236,7 +227,7 @@ Result<Bytes> FileRendezvous::put_first(const std::string& key, const Bytes& val
 Result<std::unique_ptr<FileRendezvous>> FileRendezvous::rejoin(const fs::path& directory, int rank, int size,
                                                                const std::string& run_id) {
     if (size < 1 || rank < 0 || rank >= size)
-        return Error{fmt::format("rank {} of {} ranks makes no sense", rank, size), {}, ErrorClass::usage};
+        return usage_error(fmt::format("rank {} of {} ranks makes no sense", rank, size));
     const fs::path run = directory / file_name(run_id.empty() ? "run" : run_id);
     const std::string prefix = fmt::format("s{}-", next_generation(run.string()));
     std::error_code failure;
@@ -271,13 +262,12 @@ namespace {
 
 Result<int> integer_variable(const char* name) {
     const char* text = std::getenv(name);
-    if (text == nullptr)
-        return Error{fmt::format("{} is not set in the environment", name), {}, ErrorClass::usage};
+    if (text == nullptr) return usage_error(fmt::format("{} is not set in the environment", name));
     int value = 0;
     const char* end = text + std::char_traits<char>::length(text);
     const auto [last, failure] = std::from_chars(text, end, value);
     if (failure != std::errc{} || last != end || value < 0) {
-        return Error{fmt::format("{}={} in the environment is no count", name, text), {}, ErrorClass::usage};
+        return usage_error(fmt::format("{}={} in the environment is no count", name, text));
     }
     return value;
 }
@@ -319,10 +309,8 @@ Result<LaunchEnvironment> launch_environment() {
             *target = value;
         }
         if (environment.rank >= environment.size) {
-            return Error{fmt::format("{}={} is not below {}={}", names.rank, environment.rank, names.size,
-                                     environment.size),
-                         {},
-                         ErrorClass::usage};
+            return usage_error(fmt::format("{}={} is not below {}={}", names.rank, environment.rank,
+                                           names.size, environment.size));
         }
         environment.local_rank = environment.rank;
         if (Result<int> local = integer_variable(names.local_rank); local) environment.local_rank = *local;
@@ -333,9 +321,8 @@ Result<LaunchEnvironment> launch_environment() {
         }
         return environment;
     }
-    return Error{"this process was not started by torchrun, mpirun or srun: RANK and WORLD_SIZE are not set",
-                 {},
-                 ErrorClass::usage};
+    return usage_error(
+        "this process was not started by torchrun, mpirun or srun: RANK and WORLD_SIZE are not set");
 }
 
 Result<std::unique_ptr<Rendezvous>> environment_rendezvous(Milliseconds timeout) {
@@ -346,17 +333,13 @@ Result<std::unique_ptr<Rendezvous>> environment_rendezvous(Milliseconds timeout)
     root /= fmt::format("syncopate-{}", geteuid());
     // Only this user may write here, or another could put files in a rank's name.
     if (mkdir(root.c_str(), 0700) != 0 && errno != EEXIST) {
-        return Error{fmt::format("cannot make {}: {}", root.string(),
-                                 std::error_code(errno, std::generic_category()).message()),
-                     {},
-                     ErrorClass::machine};
+        return machine_error(fmt::format("cannot make {}: {}", root.string(),
+                                         std::error_code(errno, std::generic_category()).message()));
     }
     struct stat about{};
     if (lstat(root.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != geteuid()) {
-        return Error{
-            fmt::format("{} is not a directory of this user; remove it, or set TMPDIR", root.string()),
-            {},
-            ErrorClass::machine};
+        return machine_error(
+            fmt::format("{} is not a directory of this user; remove it, or set TMPDIR", root.string()));
     }
     SYNCOPATE_TAKE(
         std::unique_ptr<FileRendezvous> joined,

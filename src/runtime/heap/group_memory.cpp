@@ -49,17 +49,14 @@ Status GroupMemory::require(std::uint64_t bytes) const {
     for (const auto& [number, heap] : alive()) {
         if (heap->is_retired()) return heap->require_there();
     }
-    if (bytes_released() > 0)
-        return Error{"the group's memory has been released: restore it first", {}, ErrorClass::usage};
+    if (bytes_released() > 0) return usage_error("the group's memory has been released: restore it first");
     const std::uint64_t used = this->bytes();
     const std::uint64_t most = budget();
     if (most == 0 || (used <= most && bytes <= most - used)) return Done{};
-    return Error{
+    return machine_error(
         fmt::format("a heap of {} bytes does not fit the group's budget: {} of {} bytes are in use; give the "
                     "group a larger one, or destroy what is not needed",
-                    bytes, used, most),
-        {},
-        ErrorClass::machine};
+                    bytes, used, most));
 }
 
 void GroupMemory::add(const std::shared_ptr<SymmetricHeap>& heap) {

@@ -126,7 +126,7 @@ Result<MemoryInfo> memory_info(Device device) {
         if (fields[0] == "MemTotal:") info.total = kib * 1024;
         if (fields[0] == "MemAvailable:") info.free = kib * 1024;
     }
-    if (info.total == 0) return Error{"/proc/meminfo says nothing about memory", {}, ErrorClass::machine};
+    if (info.total == 0) return machine_error("/proc/meminfo says nothing about memory");
     return info;
 }
 
@@ -152,7 +152,7 @@ Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device,
                                                              std::shared_ptr<Rendezvous> rendezvous,
                                                              std::uint64_t bytes_per_rank,
                                                              Milliseconds timeout) {
-    if (rendezvous == nullptr) return Error{"a heap needs a rendezvous", {}, ErrorClass::usage};
+    if (rendezvous == nullptr) return usage_error("a heap needs a rendezvous");
     // Each step is taken by all ranks, or fails on all: a rank that cannot go on says so instead of staying
     // away.
     const std::uint64_t most = (std::uint64_t{1} << 46) / static_cast<std::uint64_t>(rendezvous->size());
@@ -161,9 +161,7 @@ Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device,
     const Result<Bytes> mine = [&]() -> Result<Bytes> {
         if (!memory) return memory.error();
         if (bytes_per_rank == 0 || bytes_per_rank > most) {
-            return Error{fmt::format("a heap of {} bytes per rank makes no sense", bytes_per_rank),
-                         {},
-                         ErrorClass::usage};
+            return usage_error(fmt::format("a heap of {} bytes per rank makes no sense", bytes_per_rank));
         }
         bytes = round_up(bytes_per_rank, (*memory)->granularity());
         SYNCOPATE_TRY(rendezvous->memory().require(bytes));
@@ -186,7 +184,7 @@ Status SymmetricHeap::release() {
     KeptBytes aside;
     const Result<Bytes> mine = [&]() -> Result<Bytes> {
         if (is_retired()) return is_away().error();
-        if (released_) return Error{"the heap has been released", {}, ErrorClass::usage};
+        if (released_) return usage_error("the heap has been released");
         for (const auto& [number, user] : users_) {
             SYNCOPATE_TRY(user->require_idle());
         }
@@ -209,7 +207,7 @@ Status SymmetricHeap::release() {
 Status SymmetricHeap::restore() {
     const Result<Bytes> mine = [&]() -> Result<Bytes> {
         if (is_retired()) return is_away().error();
-        if (!released_) return Error{"the heap has not been released", {}, ErrorClass::usage};
+        if (!released_) return usage_error("the heap has not been released");
         SYNCOPATE_TRY(memory_->create(stride_));
         return Bytes();
     }();
@@ -269,7 +267,7 @@ const char* SymmetricHeap::put_aside(std::uint64_t address, std::uint64_t bytes)
 }
 
 Result<std::uint64_t> SymmetricHeap::allocate(std::uint64_t bytes, std::uint64_t alignment) {
-    if (alignment == 0) return Error{"an alignment of 0 bytes makes no sense", {}, ErrorClass::usage};
+    if (alignment == 0) return usage_error("an alignment of 0 bytes makes no sense");
     SYNCOPATE_TRY(require_there());
     // First fit: the lowest gap that is large enough, so that the offset depends on the order of calls alone.
     const std::uint64_t size = std::max<std::uint64_t>(bytes, 1);

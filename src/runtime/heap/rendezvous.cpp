@@ -349,7 +349,7 @@ Status CallbackRendezvous::put(const std::string& key, const Bytes& value) {
         put_(key, value);
         return Done{};
     } catch (const std::exception& failure) {
-        return Error{fmt::format("the store refused '{}': {}", key, failure.what()), {}, ErrorClass::machine};
+        return machine_error(fmt::format("the store refused '{}': {}", key, failure.what()));
     }
 }
 
@@ -357,12 +357,12 @@ Result<Bytes> CallbackRendezvous::get(const std::string& key, Milliseconds timeo
     try {
         return get_(key, timeout);
     } catch (const std::exception& failure) {
-        return Error{fmt::format("the store has no '{}': {}", key, failure.what()), {}, ErrorClass::machine};
+        return machine_error(fmt::format("the store has no '{}': {}", key, failure.what()));
     }
 }
 
 Result<Bytes> Rendezvous::put_first(const std::string& key, const Bytes&) {
-    return Error{fmt::format("this store cannot put '{}' once for all ranks", key), {}, ErrorClass::usage};
+    return usage_error(fmt::format("this store cannot put '{}' once for all ranks", key));
 }
 
 Result<Bytes> CallbackRendezvous::put_first(const std::string& key, const Bytes& value) {
@@ -370,7 +370,7 @@ Result<Bytes> CallbackRendezvous::put_first(const std::string& key, const Bytes&
     try {
         return put_first_(key, value);
     } catch (const std::exception& failure) {
-        return Error{fmt::format("the store refused '{}': {}", key, failure.what()), {}, ErrorClass::machine};
+        return machine_error(fmt::format("the store refused '{}': {}", key, failure.what()));
     }
 }
 

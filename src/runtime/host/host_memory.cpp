@@ -15,8 +15,7 @@ namespace syncopate::runtime {
 namespace {
 
 Error host_error(const char* call, std::uint64_t bytes) {
-    return Error{
-        fmt::format("{} of {} bytes failed: {}", call, bytes, std::strerror(errno)), {}, ErrorClass::machine};
+    return machine_error(fmt::format("{} of {} bytes failed: {}", call, bytes, std::strerror(errno)));
 }
 
 /// Refuses `total` bytes, of heaps of `each` bytes, that this machine does not have. New pages are taken one
@@ -25,10 +24,8 @@ Status require_free(std::uint64_t total, std::uint64_t each) {
     SYNCOPATE_TAKE(MemoryInfo info, memory_info(Device{}));
     if (total <= info.free) return Done{};
     const std::string what = total == each ? "a heap" : fmt::format("{} heaps", total / each);
-    return Error{fmt::format("too little memory for {} of {} bytes on host: {} of {} bytes are free", what,
-                             each, info.free, info.total),
-                 {},
-                 ErrorClass::machine};
+    return machine_error(fmt::format("too little memory for {} of {} bytes on host: {} of {} bytes are free",
+                                     what, each, info.free, info.total));
 }
 
 class HostRange final : public AddressRange {

@@ -33,7 +33,7 @@ constexpr std::size_t kToken = 32;
 constexpr std::size_t kHello = kToken + 8;  ///< the token, then the rank
 
 Error socket_error(std::string_view what) {
-    return Error{fmt::format("{}: {}", what, std::strerror(errno)), {}, ErrorClass::machine};
+    return machine_error(fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
 /// The same on all processes that reach each other by the loop-back: of one machine, and no containers apart.
@@ -96,10 +96,8 @@ Result<FileDescriptor> connect_to(const std::string& host, const std::string& po
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
     if (const int code = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); code != 0)
-        return Error{fmt::format("host {} is not known ({}): set SYNCOPATE_HOST_ADDRESS there", host,
-                                 gai_strerror(code)),
-                     {},
-                     ErrorClass::machine};
+        return machine_error(fmt::format("host {} is not known ({}): set SYNCOPATE_HOST_ADDRESS there", host,
+                                         gai_strerror(code)));
     const std::unique_ptr<addrinfo, void (*)(addrinfo*)> keep(found, freeaddrinfo);
     FileDescriptor made(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!made) return socket_error("socket(AF_INET)");
@@ -123,9 +121,7 @@ Status accept_all(const FileDescriptor& listener, const std::string& token, std:
                   Clock::time_point deadline, std::map<int, FileDescriptor>& to) {
     while (!missing.empty()) {
         if (!is_ready(listener.get(), POLLIN, deadline)) {
-            return Error{fmt::format("rank {} of another node did not connect", missing.front()),
-                         {},
-                         ErrorClass::machine};
+            return machine_error(fmt::format("rank {} of another node did not connect", missing.front()));
         }
         FileDescriptor client(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!client && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)

@@ -170,7 +170,7 @@ PartOfGroup::PartOfGroup(std::shared_ptr<Rendezvous> store, int round, std::stri
 
 Result<Recovered> recover(const std::shared_ptr<Rendezvous>& group, const std::shared_ptr<Rendezvous>& to,
                           Milliseconds deadline) {
-    if (group == nullptr) return Error{"there is no group to go on with", {}, ErrorClass::usage};
+    if (group == nullptr) return usage_error("there is no group to go on with");
     if (group->is_a_parents() || (to != nullptr && to->is_a_parents())) {
         return Error{"recover in a process that was forked after its group was made: its parent is the rank",
                      {.rank = group->rank()},

@@ -80,12 +80,11 @@ Result<Machine> find_machine(const std::string& name) {
     }
     const std::vector<std::string> names = machine_names();
     const std::string hint = did_you_mean(name, names);
-    return Error{fmt::format("there is no machine \"{}\"{}", name,
-                             hint.empty() ? fmt::format("; there are {}, and files (a name with / or .json)",
-                                                        fmt::join(names, ", "))
-                                          : hint),
-                 {},
-                 ErrorClass::usage};
+    return usage_error(fmt::format(
+        "there is no machine \"{}\"{}", name,
+        hint.empty()
+            ? fmt::format("; there are {}, and files (a name with / or .json)", fmt::join(names, ", "))
+            : hint));
 }
 
 std::string retired_message(const Machine& machine) {

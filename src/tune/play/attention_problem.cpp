@@ -9,13 +9,11 @@ namespace syncopate::tune {
 
 Result<AttentionProblem> attention_problem(const Problem& problem, const Machine& machine) {
     AttentionProblem made;
-    if (problem.op != "attention") return Error{problem.op + " is no attention", {}, ErrorClass::usage};
+    if (problem.op != "attention") return usage_error(problem.op + " is no attention");
     SYNCOPATE_TAKE(made.shape, ops::attention_shape(problem));
     if (made.shape.heads % made.shape.kv_heads != 0)
-        return Error{fmt::format("attention: H must be a multiple of HKV, got {} and {}", made.shape.heads,
-                                 made.shape.kv_heads),
-                     {},
-                     ErrorClass::usage};
+        return usage_error(fmt::format("attention: H must be a multiple of HKV, got {} and {}",
+                                       made.shape.heads, made.shape.kv_heads));
     made.sequence = {.length = made.shape.length, .causal = problem.extent("causal") != 0};
     made.spec = problem;
     made.kind = problem.word("kind");

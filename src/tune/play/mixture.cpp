@@ -183,9 +183,7 @@ void share(std::span<std::int64_t> experts, std::int64_t rows) {
 }  // namespace
 
 Result<Routing> parse_routing(const Problem& problem, std::string_view text) {
-    const auto refused = [](std::string message) {
-        return Error{"routing: " + std::move(message), {}, ErrorClass::usage};
-    };
+    const auto refused = [](std::string message) { return usage_error("routing: " + std::move(message)); };
     if (!problem.is_mixture()) return refused(problem.op + " routes no rows");
     if (text == "random") return Routing{};
     const std::int64_t all = all_rows(problem);

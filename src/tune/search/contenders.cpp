@@ -80,12 +80,12 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
                 continue;
             }
             if (const std::string objection = mixture_objection(problem, made); !objection.empty())
-                return Error{fmt::format("--vary {}: {}", one.name, objection), {}, ErrorClass::usage};
+                return usage_error(fmt::format("--vary {}: {}", one.name, objection));
             others.push_back({one.name, complete(problem, machine, made, options), 1});
         }
     } else {
         const std::string objection = estimate_objection(problem, machine);
-        if (!objection.empty() && problem.nodes == 1) return Error{objection, {}, ErrorClass::usage};
+        if (!objection.empty() && problem.nodes == 1) return usage_error(objection);
         if (attention) others = varied_kinds(problem, machine, options);
         for (Candidate& one : attention ? std::vector<Candidate>{} : rank_candidates(problem, machine)) {
             if (!one.pruned.empty()) continue;

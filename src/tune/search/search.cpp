@@ -94,10 +94,8 @@ private:
             }
         }
         if (!baselines_.empty()) return Done{};
-        return Error{"neither the default strategy nor the unfused pair runs here: " +
-                         (why.empty() ? "there is none" : why),
-                     {},
-                     ErrorClass::machine};
+        return machine_error("neither the default strategy nor the unfused pair runs here: " +
+                             (why.empty() ? "there is none" : why));
     }
 
     /// Contenders, best by the estimate first. Those that it does not tell apart (orders of tiles, say) come
@@ -219,9 +217,7 @@ private:
             result_.baseline_us.push_back(place < baselines_.size() ? median((*measured)[place]) : 0);
         }
         if (!std::isfinite(result_.us)) {
-            return Error{"neither the default strategy nor the unfused pair could be measured",
-                         {},
-                         ErrorClass::machine};
+            return machine_error("neither the default strategy nor the unfused pair could be measured");
         }
         say(1, "done");
         return Done{};

@@ -39,7 +39,7 @@ Result<std::vector<double>> largest(runtime::Rendezvous& rendezvous, const std::
     std::vector<double> found = values;
     for (const runtime::Bytes& bytes : *all) {
         if (bytes.size() != values.size() * sizeof(double)) {
-            return Error{"ranks tune different things: all must call alike", {}, ErrorClass::usage};
+            return usage_error("ranks tune different things: all must call alike");
         }
         std::vector<double> theirs(values.size());
         if (!theirs.empty()) std::memcpy(theirs.data(), bytes.data(), bytes.size());

@@ -119,7 +119,7 @@ Result<TuneMode> tune_mode() {
     if (value.empty() || value == "read") return TuneMode::read;
     if (value == "off") return TuneMode::off;
     if (value == "auto") return TuneMode::tune;
-    return Error{"SYNCOPATE_TUNE=" + value + ": expected off, read or auto", {}, ErrorClass::usage};
+    return usage_error("SYNCOPATE_TUNE=" + value + ": expected off, read or auto");
 }
 
 std::filesystem::path store_path() {

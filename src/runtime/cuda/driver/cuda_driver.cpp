@@ -14,9 +14,7 @@
 namespace syncopate::runtime {
 namespace {
 
-Error no_driver(const std::string& why) {
-    return Error{fmt::format("no NVIDIA driver: {}", why), {}, ErrorClass::machine};
-}
+Error no_driver(const std::string& why) { return machine_error(fmt::format("no NVIDIA driver: {}", why)); }
 
 Result<CudaApi> load_api() {
     // Never closed: the driver does not stand being unloaded.
@@ -60,10 +58,8 @@ Error CudaApi::error(std::string_view call, CUresult code, std::string_view abou
     const char* text = nullptr;
     if (cuGetErrorName(code, &name) != CUDA_SUCCESS || name == nullptr) name = "an unknown CUDA error";
     if (cuGetErrorString(code, &text) != CUDA_SUCCESS || text == nullptr) text = "no description";
-    return Error{fmt::format("{} failed: {} ({}, {}){}{}", call, name, static_cast<int>(code), text,
-                             about.empty() ? "" : ": ", about),
-                 {},
-                 ErrorClass::machine};
+    return machine_error(fmt::format("{} failed: {} ({}, {}){}{}", call, name, static_cast<int>(code), text,
+                                     about.empty() ? "" : ": ", about));
 }
 
 Result<const CudaApi*> cuda_api() {
@@ -84,11 +80,9 @@ Result<std::string> cuda_device_name(int ordinal) {
     const CudaApi& api = *loaded;
     SYNCOPATE_TAKE(int count, cuda_device_count());
     if (ordinal < 0 || ordinal >= count) {
-        return Error{
+        return machine_error(
             fmt::format("there is no cuda:{}: this process sees {} GPUs (CUDA_VISIBLE_DEVICES limits them)",
-                        ordinal, count),
-            {},
-            ErrorClass::machine};
+                        ordinal, count));
     }
     CUdevice device = 0;
     SYNCOPATE_CUDA(api, cuDeviceGet, &device, ordinal);
@@ -191,8 +185,7 @@ DeviceBuffer::~DeviceBuffer() {
 namespace syncopate::runtime {
 namespace {
 Error not_built() {
-    return Error{
-        "this is a build without CUDA: build where the CUDA toolkit is installed", {}, ErrorClass::machine};
+    return machine_error("this is a build without CUDA: build where the CUDA toolkit is installed");
 }
 }  // namespace
 

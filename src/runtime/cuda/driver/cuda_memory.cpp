@@ -63,10 +63,8 @@ public:
         SYNCOPATE_CUDA(api_, cuDeviceGetAttribute, &supported,
                        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
         if (supported == 0) {
-            return Error{fmt::format("cuda:{} ({}) cannot share memory by file descriptor",
-                                     context->ordinal(), context->name()),
-                         {},
-                         ErrorClass::machine};
+            return machine_error(fmt::format("cuda:{} ({}) cannot share memory by file descriptor",
+                                             context->ordinal(), context->name()));
         }
         std::size_t granularity = 0;
         SYNCOPATE_CUDA(api_, cuMemGetAllocationGranularity, &granularity, &properties_,
@@ -86,12 +84,11 @@ public:
         bytes_ = bytes;
         const CUresult code = api_.cuMemCreate(&own_, bytes, &properties_, 0);
         if (code == CUDA_ERROR_OUT_OF_MEMORY) {
-            return Error{fmt::format("too little memory for a heap of {} bytes on cuda:{}: {} of {} bytes "
-                                     "are free (cuMemCreate: "
-                                     "CUDA_ERROR_OUT_OF_MEMORY)",
-                                     bytes, context->ordinal(), info.free, info.total),
-                         {},
-                         ErrorClass::machine};
+            return machine_error(
+                fmt::format("too little memory for a heap of {} bytes on cuda:{}: {} of {} bytes "
+                            "are free (cuMemCreate: "
+                            "CUDA_ERROR_OUT_OF_MEMORY)",
+                            bytes, context->ordinal(), info.free, info.total));
         }
         if (code != CUDA_SUCCESS) return api_.error("cuMemCreate", code, fmt::format("{} bytes", bytes));
         created_ = true;
@@ -233,10 +230,8 @@ private:
             int reachable = 0;
             SYNCOPATE_CUDA(api_, cuDeviceCanAccessPeer, &reachable, mine, device);
             if (reachable != 0) return Done{};
-            return Error{fmt::format("cuda:{} has no peer-to-peer access to cuda:{} (rank {}'s)",
-                                     context->ordinal(), ordinal, rank),
-                         {},
-                         ErrorClass::machine};
+            return machine_error(fmt::format("cuda:{} has no peer-to-peer access to cuda:{} (rank {}'s)",
+                                             context->ordinal(), ordinal, rank));
         }
         return Done{};
     }

@@ -25,7 +25,7 @@ Status load_now(const CudaApi& api, CUfunction function) {
 Result<std::unique_ptr<DeviceModule>> DeviceModule::load(std::shared_ptr<CudaContext> context) {
     const CudaApi& api = context->api();
     if (syncopate_device_fatbin_size == 0) {
-        return Error{"this build holds no device code", {}, ErrorClass::machine};
+        return machine_error("this build holds no device code");
     }
     std::unique_ptr<DeviceModule> made(new DeviceModule(context));
     SYNCOPATE_CUDA(api, cuModuleLoadData, &made->module_, syncopate_device_fatbin);

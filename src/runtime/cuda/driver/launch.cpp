@@ -23,9 +23,8 @@ struct CudaKernel::Scratch {
                        std::int64_t alignment) {
         if (bytes == 0 || (!buffers.empty() && buffers.back()->bytes() >= bytes)) return Done{};
         if (alignment > 256) {
-            return Error{fmt::format("the kernel wants scratch aligned to {} bytes; 256 is given", alignment),
-                         {},
-                         ErrorClass::machine};
+            return machine_error(
+                fmt::format("the kernel wants scratch aligned to {} bytes; 256 is given", alignment));
         }
         Result<std::unique_ptr<DeviceBuffer>> buffer = DeviceBuffer::create(context, bytes);
         if (!buffer) {
@@ -45,10 +44,9 @@ Result<TensorMap> make_tensor_map(const TensorMapRequest& request) {
     SYNCOPATE_TAKE(const CudaApi* api, cuda_api());
     const std::size_t rank = request.shape.size();
     if (rank < 1 || rank > 5 || request.strides.size() != rank || request.block.size() != rank) {
-        return Error{fmt::format("a tensor map of {} axes, {} strides and a block of {} axes makes no sense",
-                                 rank, request.strides.size(), request.block.size()),
-                     {},
-                     ErrorClass::usage};
+        return usage_error(
+            fmt::format("a tensor map of {} axes, {} strides and a block of {} axes makes no sense", rank,
+                        request.strides.size(), request.block.size()));
     }
     if (request.strides.back() != 1) {
         return Error{fmt::format("the last stride of a tensor map is 1, not {}", request.strides.back())};
@@ -112,8 +110,7 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
                                                      std::span<const std::byte> image,
                                                      const std::string& name, const Options& options) {
     if (context == nullptr || image.empty() || options.num_warps < 1 || options.num_ctas < 1) {
-        return Error{
-            "a kernel needs a context, an image, and at least one warp and program", {}, ErrorClass::usage};
+        return usage_error("a kernel needs a context, an image, and at least one warp and program");
     }
     const CudaApi& api = context->api();
     const CurrentContext current(*context);
@@ -139,10 +136,9 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
     SYNCOPATE_CUDA(api, cuDeviceGetAttribute, &most_shared,
                    CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device);
     if (options.shared_bytes > most_shared) {
-        return Error{fmt::format("kernel {} wants {} bytes of shared memory, cuda:{} has {} for a program",
-                                 name, options.shared_bytes, context->ordinal(), most_shared),
-                     {},
-                     ErrorClass::machine};
+        return machine_error(
+            fmt::format("kernel {} wants {} bytes of shared memory, cuda:{} has {} for a program", name,
+                        options.shared_bytes, context->ordinal(), most_shared));
     }
     if (options.shared_bytes > 49'152 && most_shared > 49'152) {
         int static_shared = 0;
@@ -262,8 +258,7 @@ struct CudaKernel::Scratch {};
 
 namespace {
 Error not_built() {
-    return Error{
-        "this is a build without CUDA: build where the CUDA toolkit is installed", {}, ErrorClass::machine};
+    return machine_error("this is a build without CUDA: build where the CUDA toolkit is installed");
 }
 }  // namespace
 

@@ -24,9 +24,8 @@ Result<std::shared_ptr<EngineTurn>> EngineTurn::of(const std::shared_ptr<CudaCon
 Result<EngineTurn::Held> EngineTurn::take(CUstream stream, std::chrono::milliseconds most) {
     Held held = most.count() == 0 ? Held(making_) : Held(making_, most);
     if (!held)
-        return Error{fmt::format("another thread has been making a call on this GPU for {} ms", most.count()),
-                     {},
-                     ErrorClass::machine};
+        return machine_error(
+            fmt::format("another thread has been making a call on this GPU for {} ms", most.count()));
     if (!last_ || *last_ == stream) return held;
     bool captured = false;
     SYNCOPATE_TRY(is_captured(stream, captured));

@@ -59,8 +59,7 @@ struct NcclApi {
     int (*GroupEnd)() = nullptr;
 
     [[nodiscard]] Error error(const char* call, int code) const {
-        return Error{
-            fmt::format("nccl{} failed: {} ({})", call, GetErrorString(code), code), {}, ErrorClass::machine};
+        return machine_error(fmt::format("nccl{} failed: {} ({})", call, GetErrorString(code), code));
     }
 };
 
@@ -96,8 +95,7 @@ Result<NcclApi> load_api() {
         "; install NCCL (pip install nvidia-nccl-cu12), set SYNCOPATE_NCCL_LIBRARY to its file, or expand "
         "the "
         "plan's collectives by a template (plan lower)";
-    if (library == nullptr)
-        return Error{fmt::format("no NCCL: looked for {}{}", looked_for, advice), {}, ErrorClass::machine};
+    if (library == nullptr) return machine_error(fmt::format("no NCCL: looked for {}{}", looked_for, advice));
     NcclApi api;
     std::string missing;
     const auto load = [&](const char* name, auto& function) {
@@ -124,8 +122,7 @@ Result<NcclApi> load_api() {
     load("ncclRecv", api.Recv);
     load("ncclGroupStart", api.GroupStart);
     load("ncclGroupEnd", api.GroupEnd);
-    if (!missing.empty())
-        return Error{fmt::format("the NCCL found lacks {}{}", missing, advice), {}, ErrorClass::machine};
+    if (!missing.empty()) return machine_error(fmt::format("the NCCL found lacks {}{}", missing, advice));
     return api;
 }
 
@@ -224,10 +221,9 @@ Result<void*> join(const std::shared_ptr<CudaContext>& context, const NcclApi& a
         promise.set_value({code, communicator});
     }).detach();
     if (joined.wait_for(timeout) != std::future_status::ready)
-        return Error{fmt::format("a communicator of nccl: some of its {} ranks have not joined within {} ms",
-                                 size, timeout.count()),
-                     {},
-                     ErrorClass::machine};
+        return machine_error(
+            fmt::format("a communicator of nccl: some of its {} ranks have not joined within {} ms", size,
+                        timeout.count()));
     const auto [code, communicator] = joined.get();
     if (code == 0) return communicator;
     if (communicator != nullptr) (void)api.CommAbort(communicator);
@@ -348,7 +344,7 @@ Status Nccl::exchange(std::span<const Block> blocks, CUstream stream) const {
     const std::lock_guard lock(calling_);
     const auto found = communicators_.rbegin();  // the channel's comes last
     if (found == communicators_.rend() || !found->first.first || found->second == nullptr)
-        return Error{"the communicator between nodes has been given up", {}, ErrorClass::machine};
+        return machine_error("the communicator between nodes has been given up");
     SYNCOPATE_NCCL(*api_, GroupStart);
     int code = 0;
     for (const Block& block : blocks) {
@@ -367,7 +363,7 @@ Status Nccl::enqueue(const PreparedCollective& c, CUstream stream) const {
     const std::lock_guard lock(calling_);
     const auto found = communicators_.find({false, c.ranks});
     if (found == communicators_.end() || found->second == nullptr)
-        return Error{"its communicator has been given up", {}, ErrorClass::machine};
+        return machine_error("its communicator has been given up");
     void* const communicator = found->second;
     const auto [type, elements] = type_of(c.dtype, c.reduce != plan::Reduce::none);
     const std::uint64_t count = c.count * elements;
