@@ -307,10 +307,9 @@ Result<Whole> whole(const std::string& file) {
         SYNCOPATE_TAKE(const bundle::Planned planned, bundle::plan_rows(made, count));
         for (std::int32_t rank = 0; rank < made.ranks(); ++rank) {
             const std::vector<runtime::Operand> operands = bundle::operands_of(planned, rank);
-            const auto form = bundle::form_of(
-                made, planned, rank, operands,
-                heap_of(bundle::needs_of(made, planned, rank)) * static_cast<std::uint64_t>(made.ranks()));
-            if (!form) return form.error();
+            SYNCOPATE_TAKE(const auto form, bundle::form_of(made, planned, rank, operands,
+                                                            heap_of(bundle::needs_of(made, planned, rank)) *
+                                                                static_cast<std::uint64_t>(made.ranks())));
         }
     }
     return Whole{made.sections.size() + 1, rows.size(), made.ranks(), read.count()};

@@ -128,11 +128,11 @@ Result<std::vector<std::optional<BoxesOfParameters>>> own_writes(const Artifact&
         const StageSource& source = artifact.sources[stage];
         const std::string asked =
             launch.line == 0 ? launch.kernel : fmt::format("{}@{}", launch.kernel, launch.line);
-        const auto kernel =
-            language_of(launch.file).analyse(source.original, launch.file, asked, launch.arguments);
-        if (!kernel) return kernel.error();
+        SYNCOPATE_TAKE(
+            const auto kernel,
+            language_of(launch.file).analyse(source.original, launch.file, asked, launch.arguments));
         boxes.emplace();
-        for (const kernel::Tile& tile : kernel->tiles) {
+        for (const kernel::Tile& tile : kernel.tiles) {
             if (!own.contains(tile.id)) continue;
             for (const auto& [name, written] : tile.write_boxes) {
                 if (launch.bindings.contains(name)) continue;
@@ -169,25 +169,25 @@ ScheduleFile schedule_file_of(const fuse::StagedProgram& program, fuse::Schedule
 
 Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::Options& options,
                                std::optional<std::int32_t> rank) {
-    auto schedule = rank ? fuse::fuse_part(program, options, *rank) : fuse::fuse(program, options);
-    if (!schedule) return schedule.error();
+    SYNCOPATE_TAKE(auto schedule,
+                   rank ? fuse::fuse_part(program, options, *rank) : fuse::fuse(program, options));
     Artifact artifact;
     ScheduleFile& launch = artifact.launch;
     for (const fuse::Stage& stage : program.stages) {
         SYNCOPATE_TAKE(const auto language, language_of(stage.kernel));
-        SYNCOPATE_TAKE(auto source, language->emit({stage.kernel, program.plan, stage.bindings}, *schedule,
+        SYNCOPATE_TAKE(auto source, language->emit({stage.kernel, program.plan, stage.bindings}, schedule,
                                                    artifact.sources.size()));
         artifact.sources.push_back(
             {std::move(source), language->original(stage.kernel), suffix_of(stage.kernel.file)});
         const std::vector<std::string> warnings =
-            language->warnings(stage.kernel, tiles_by_rank(*schedule, artifact.sources.size() - 1, rank));
+            language->warnings(stage.kernel, tiles_by_rank(schedule, artifact.sources.size() - 1, rank));
         artifact.warnings.insert(artifact.warnings.end(), warnings.begin(), warnings.end());
         std::vector<std::string>& written = artifact.written.emplace_back();
         for (const kernel::Param& param : stage.kernel.params) {
             if (param.written) written.push_back(param.name);
         }
     }
-    launch = schedule_file_of(program, *std::move(schedule), options);
+    launch = schedule_file_of(program, std::move(schedule), options);
     artifact.repeatable =
         std::ranges::all_of(program.stages, spares_its_input) &&
         std::ranges::all_of(launch.schedule.stages.begin() + 1, launch.schedule.stages.end(),

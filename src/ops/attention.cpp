@@ -48,23 +48,20 @@ Result<AttentionOutline> in_passes(const AttentionTask& task) {
         return usage("parts: heads are sent in parts only where K and V do not come in passes");
     std::int32_t number = 1;
     if (task.bounded) {
-        const Result<std::int32_t> within = least_passes(task);
-        if (!within) return within.error();
-        number = *within;
+        SYNCOPATE_TAKE(const std::int32_t within, least_passes(task));
+        number = within;
     }
-    Result<plan::AttentionPasses> passes = plan::attention_passes(task.rows, number);
-    if (!passes) return passes.error();
+    SYNCOPATE_TAKE(plan::AttentionPasses passes, plan::attention_passes(task.rows, number));
     plan::AttentionOptions options = moved_by(task);
-    options.rows = passes->places;
+    options.rows = passes.places;
     options.only_kv = true;
     plan::AttentionShape shape = task.shape;
-    shape.length = passes->width;
-    Result<plan::Plan> plan = plan::attention(mesh_of(task), shape, options);
-    if (!plan) return plan.error();
-    return AttentionOutline{.plan = *std::move(plan),
+    shape.length = passes.width;
+    SYNCOPATE_TAKE(plan::Plan plan, plan::attention(mesh_of(task), shape, options));
+    return AttentionOutline{.plan = std::move(plan),
                             .bindings = {{"k_desc", "K"}, {"v_desc", "V"}},
                             .placed = true,
-                            .passes = *std::move(passes)};
+                            .passes = std::move(passes)};
 }
 
 /// Under a mask the kernel for Hopper alone runs the tiles of one part of the heads before those of the next, and deals them
@@ -101,9 +98,8 @@ Result<AttentionOutline> at_once(const AttentionTask& task) {
     options.parts = task.gathered                      ? 1
                     : task.parts > 0 || task.split > 1 ? std::max(1, task.parts)
                                                        : parts_of(task, options.ulysses);
-    Result<plan::Plan> plan = plan::attention(mesh_of(task), task.shape, options);
-    if (!plan) return plan.error();
-    AttentionOutline made{.plan = task.gathered ? without_transfers(*std::move(plan)) : *std::move(plan),
+    SYNCOPATE_TAKE(plan::Plan plan, plan::attention(mesh_of(task), task.shape, options));
+    AttentionOutline made{.plan = task.gathered ? without_transfers(std::move(plan)) : std::move(plan),
                           .bindings = {{"k_desc", "K"}, {"v_desc", "V"}, {"l_ptr", "L"}},
                           .placed = options.q_o_stay};
     if (options.parts > 1) made.together = task.shape.heads / options.ulysses / options.parts;

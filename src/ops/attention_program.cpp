@@ -66,11 +66,9 @@ Result<AttentionTask> attention_task(const Problem& problem, const Strategy& str
 namespace {
 
 Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const Call& /*call*/) {
-    const Result<AttentionTask> task = attention_task(problem, strategy);
-    if (!task) return task.error();
-    Result<AttentionOutline> made = attention_outline(*task);
-    if (!made) return made.error();
-    return Outline{.plan = std::move(made->plan), .bindings = {std::move(made->bindings)}};
+    SYNCOPATE_TAKE(const AttentionTask task, attention_task(problem, strategy));
+    SYNCOPATE_TAKE(AttentionOutline made, attention_outline(task));
+    return Outline{.plan = std::move(made.plan), .bindings = {std::move(made.bindings)}};
 }
 
 kernel::Arguments called_with(const AttentionTask& task, const AttentionOutline& outline,
@@ -107,20 +105,17 @@ kernel::Arguments called_with(const AttentionTask& task, const AttentionOutline&
 
 Result<fuse::StagedProgram> programmed(const Problem& problem, const Strategy& strategy,
                                        const Call& /*call*/) {
-    const Result<AttentionTask> task = attention_task(problem, strategy);
-    if (!task) return task.error();
-    Result<AttentionOutline> outline = attention_outline(*task);
-    if (!outline) return outline.error();
-    const AttentionForm form{.causal = task->sequence.causal,
-                             .one_pass = outline->passes.has_value(),
-                             .placed = outline->placed,
-                             .together = outline->together};
-    Result<kernel::Kernel> kernel =
-        kernel::stated::analyse(attention_statement(form), called_with(*task, *outline, strategy));
-    if (!kernel) return kernel.error();
+    SYNCOPATE_TAKE(const AttentionTask task, attention_task(problem, strategy));
+    SYNCOPATE_TAKE(AttentionOutline outline, attention_outline(task));
+    const AttentionForm form{.causal = task.sequence.causal,
+                             .one_pass = outline.passes.has_value(),
+                             .placed = outline.placed,
+                             .together = outline.together};
+    SYNCOPATE_TAKE(kernel::Kernel kernel,
+                   kernel::stated::analyse(attention_statement(form), called_with(task, outline, strategy)));
     fuse::StagedProgram made;
-    made.stages.push_back({*std::move(kernel), std::move(outline->bindings)});
-    made.plan = std::move(outline->plan);
+    made.stages.push_back({std::move(kernel), std::move(outline.bindings)});
+    made.plan = std::move(outline.plan);
     return made;
 }
 

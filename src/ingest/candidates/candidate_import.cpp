@@ -90,12 +90,11 @@ Result<Import> import_candidate(std::string_view text, const std::string& file_n
     const std::int32_t number = options.pick < 0 && count == 1 ? 0 : options.pick;
     if (number < 0 || number >= count) return choose_one(found, program.modules, file_name, options.pick);
     const Candidate& candidate = found[at(number)];
-    Result<plan::Plan> plan = plan_of(candidate);
-    if (!plan) return plan.error();
+    SYNCOPATE_TAKE(plan::Plan plan, plan_of(candidate));
 
     Import made;
     made.format = format;
-    made.plan = *std::move(plan);
+    made.plan = std::move(plan);
     if (options.tensor) {
         std::optional<Error> error;
         rename(made.plan, *options.tensor, file_name, error);

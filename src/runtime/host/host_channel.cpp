@@ -14,6 +14,7 @@
 #include "runtime/signals/turns.hpp"
 #include "runtime/waiting_clock.hpp"
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -160,10 +161,8 @@ Status HostChannel::renew(Rendezvous& rendezvous) {
         for (const auto& [side, bytes] : gathered_) turns->store(word_of(side.first, side.second), 0);
         for (const int peer : peers_) turns->store(fault_of(rank_, peer), 0);
     }
-    Result<std::map<int, FileDescriptor>> made =
-        connect_ranks(rendezvous, fmt::format("op-{}-channel", name_), peers_);
-    if (!made) return made.error();
-    for (auto& [peer, socket] : *made) connections_[peer] = std::make_unique<Connection>(std::move(socket));
+    SYNCOPATE_TAKE(auto made, connect_ranks(rendezvous, fmt::format("op-{}-channel", name_), peers_));
+    for (auto& [peer, socket] : made) connections_[peer] = std::make_unique<Connection>(std::move(socket));
     return Done{};
 }
 

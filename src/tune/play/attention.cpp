@@ -11,6 +11,7 @@
 #include "syncopate/fuse/passes/deal.hpp"
 #include "syncopate/ops/attention.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
+#include "syncopate/try.hpp"
 #include "tune/play/transfers.hpp"
 
 namespace syncopate::tune {
@@ -80,14 +81,13 @@ public:
           relays_(relays) {}
 
     Result<Estimate> run(const plan::Plan& plan) {
-        auto simulated = plan::simulate(plan, links_);
-        if (!simulated) return simulated.error();
-        const std::vector<double> arrived = times_into(plan, *simulated);
+        SYNCOPATE_TAKE(auto simulated, plan::simulate(plan, links_));
+        const std::vector<double> arrived = times_into(plan, simulated);
         Estimate made;
         made.communicate = *std::ranges::max_element(arrived);
         std::vector<double> ends;
         for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-            const Work held = work_of_rank(plan, *simulated, rank);
+            const Work held = work_of_rank(plan, simulated, rank);
             const double work = us_of(pairs_of_rank(held));
             made.compute = std::max(made.compute, work);
             ends.push_back(work + late_by(held));

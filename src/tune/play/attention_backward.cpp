@@ -7,6 +7,7 @@
 
 #include "syncopate/at.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
+#include "syncopate/try.hpp"
 #include "tune/play/transfers.hpp"
 
 namespace syncopate::tune {
@@ -38,16 +39,14 @@ public:
     Played(const ops::AttentionBackwardTask& task, const Machine& machine) : task_(task), machine_(machine) {}
 
     [[nodiscard]] Result<Estimate> run() const {
-        const Result<ops::AttentionBackwardOutline> outline = ops::attention_backward_outline(task_);
-        if (!outline) return outline.error();
+        SYNCOPATE_TAKE(const ops::AttentionBackwardOutline outline, ops::attention_backward_outline(task_));
         const auto ranks = static_cast<std::int32_t>(task_.forward.rows.size());
-        const Result<plan::Simulation> moved =
-            plan::simulate(outline->plan, links_for(machine_, ranks, {}, task_.forward.nodes));
-        if (!moved) return moved.error();
+        SYNCOPATE_TAKE(const plan::Simulation moved,
+                       plan::simulate(outline.plan, links_for(machine_, ranks, {}, task_.forward.nodes)));
         Estimate made;
-        made.compute = compute(outline->exchanges ? ranks : 1);
-        made.communicate = ranks > 1 ? moved->makespan_us : 0;
-        made.exposed = outline->exchanges ? made.communicate * share_exposed(*outline, ranks) : behind(made);
+        made.compute = compute(outline.exchanges ? ranks : 1);
+        made.communicate = ranks > 1 ? moved.makespan_us : 0;
+        made.exposed = outline.exchanges ? made.communicate * share_exposed(outline, ranks) : behind(made);
         if (ops::relays_of(task_.forward.kind, ranks) > 0)
             made.exposed += (kPassingOn - 1) * (made.compute + made.exposed);
         made.fixed = machine_.rates.call_us + machine_.rates.fused_us;

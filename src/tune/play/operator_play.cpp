@@ -5,6 +5,7 @@
 
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/ops/program.hpp"
+#include "syncopate/try.hpp"
 #include "syncopate/tune/candidates/program.hpp"
 #include "tune/play/player.hpp"
 #include "tune/play/product_tiles.hpp"
@@ -34,15 +35,14 @@ Result<Estimate> play_operator(const Problem& problem, const Machine& machine, c
     // Scales are few bytes.
     Problem unscaled = problem;
     unscaled.scales = Scales::none;
-    Result<fuse::StagedProgram> program = ops::program(unscaled, runs);
-    if (!program) return program.error();
-    Result<fuse::Decisions> work = fuse::arrange(*program, options_of(strategy, fuse::Device::cuda, machine));
-    if (!work) return work.error();
+    SYNCOPATE_TAKE(fuse::StagedProgram program, ops::program(unscaled, runs));
+    SYNCOPATE_TAKE(fuse::Decisions work,
+                   fuse::arrange(program, options_of(strategy, fuse::Device::cuda, machine)));
     std::vector<StageTiles> stages;
     for (std::size_t i = 0; i < products.size(); ++i)
-        stages.push_back(products[i].stage(program->stages[i].kernel));
+        stages.push_back(products[i].stage(program.stages[i].kernel));
     // Ranks of several nodes send in other rounds.
-    Estimate made = play(*program, *work, stages, fixed, machine, strategy, problem.nodes == 1);
+    Estimate made = play(program, work, stages, fixed, machine, strategy, problem.nodes == 1);
     if (!chain) return made;
     made.compute = 0;
     for (const ProductTiles& product : products) made.compute += product.alone_us();

@@ -187,34 +187,33 @@ private:
         say(kHalvingShare, "measuring the finalists again");
         SYNCOPATE_TAKE(const double now, elapsed());
         const std::int32_t rounds = affordable(kFinalRounds, alive_.size(), options_.budget - now);
-        const Result<Times> measured = rounds_of(alive_, rounds);
-        if (!measured) return measured.error();
+        SYNCOPATE_TAKE(const Times measured, rounds_of(alive_, rounds));
         const std::vector<std::size_t>& all = measured_;
         std::vector<Ratios> ratios;
-        for (const std::vector<double>& times : *measured)
-            ratios.push_back(ratios_of(times, reference(*measured)));
+        for (const std::vector<double>& times : measured)
+            ratios.push_back(ratios_of(times, reference(measured)));
         // The faster baseline, then the contender that is faster than it beyond the noise.
         std::size_t best = 0;
         for (std::size_t at = 1; at < baselines_.size(); ++at) {
             if (ratios[at].middle < ratios[best].middle) best = at;
         }
-        const std::vector<double> against = (*measured)[best];
+        const std::vector<double> against = (measured)[best];
         std::size_t winner = best;
         double lead = 1;
         for (std::size_t at = baselines_.size(); at < all.size(); ++at) {
-            const Ratios own = ratios_of((*measured)[at], against);
+            const Ratios own = ratios_of((measured)[at], against);
             if (own.middle + kNoise * own.error < 1 && own.middle < lead) {
                 lead = own.middle;
                 winner = at;
             }
         }
-        for (std::size_t at = 0; at < all.size(); ++at) note(all[at], (*measured)[at], ratios[at]);
+        for (std::size_t at = 0; at < all.size(); ++at) note(all[at], (measured)[at], ratios[at]);
         result_.winner = all[winner];
-        result_.us = median((*measured)[winner]);
+        result_.us = median((measured)[winner]);
         for (const std::size_t i : all_baselines_) {
             const auto at = std::find(baselines_.begin(), baselines_.end(), i) - baselines_.begin();
             const auto place = static_cast<std::size_t>(at);
-            result_.baseline_us.push_back(place < baselines_.size() ? median((*measured)[place]) : 0);
+            result_.baseline_us.push_back(place < baselines_.size() ? median((measured)[place]) : 0);
         }
         if (!std::isfinite(result_.us)) {
             return machine_error("neither the default strategy nor the unfused pair could be measured");

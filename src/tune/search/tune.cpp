@@ -33,11 +33,10 @@ Result<std::vector<Trial>> earlier_trials(const ResultKey& key, runtime::Rendezv
 }  // namespace
 
 Result<std::vector<double>> largest(runtime::Rendezvous& rendezvous, const std::vector<double>& values) {
-    const Result<std::vector<runtime::Bytes>> all =
-        runtime::all_gather(rendezvous, "tune", to_bytes(values), kPatience);
-    if (!all) return all.error();
+    SYNCOPATE_TAKE(const std::vector<runtime::Bytes> all,
+                   runtime::all_gather(rendezvous, "tune", to_bytes(values), kPatience));
     std::vector<double> found = values;
-    for (const runtime::Bytes& bytes : *all) {
+    for (const runtime::Bytes& bytes : all) {
         if (bytes.size() != values.size() * sizeof(double)) {
             return usage_error("ranks tune different things: all must call alike");
         }

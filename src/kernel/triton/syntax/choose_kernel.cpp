@@ -123,10 +123,9 @@ Result<std::int32_t> choose_kernel(Module& module, const std::string& name) {
                                         : "; under @triton.jit are: " + known),
                      file};
     }
-    const auto kernels = kernels_of(module);
-    if (!kernels) return kernels.error();
+    SYNCOPATE_TAKE(const auto kernels, kernels_of(module));
     std::vector<std::int32_t> storing;
-    for (const std::int32_t k : *kernels) {
+    for (const std::int32_t k : kernels) {
         std::set<std::int32_t> reachable;
         SYNCOPATE_TRY(parse_reachable(module, k, reachable));
         if (std::any_of(reachable.begin(), reachable.end(),
