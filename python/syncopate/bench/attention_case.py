@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,27 +10,25 @@ import torch
 from ..command.run_attention import options_of
 from ..ops.attention import Attention
 from ..strategy import Strategy
-from .case import Rotating, on_gpu
-from .measure import capture
+from .case import Made, Rotating, off, on_gpu
 
 SEED = 1234
 
 
-class AttentionCase:
+class AttentionCase(Made):
     """As bench.case.Case, for measure.search.Measurer. What is right is what the kernel alone makes of the whole sequence."""
 
     tolerance = 2e-2  # of a relative error, in the 2-norm
 
     def __init__(self, spec: Any, group: Any) -> None:
+        super().__init__()
         self.group = group
-        self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu() else torch.device("cpu")
         self.extents = [spec.extents[name] for name in ("b", "h", "hkv", "s", "d")]
         self.dtype, self._options = spec.dtype, options_of(spec)
         # A call has other rows than the one before: those are in the L2 cache.
         self.count = 3 if on_gpu() else 1
         self._whole = [self._inputs(i) for i in range(self.count)]
         self._right: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._made: list[Attention] = []
 
     def _inputs(self, number: int) -> list[torch.Tensor]:
         b, h, hkv, s, d = self.extents
@@ -46,7 +43,7 @@ class AttentionCase:
         op = Attention(
             *self.extents, self.dtype, self.group, strategy=strategy, deadline=deadline, **self._options
         )
-        self._made.append(op)
+        self._operators.append(op)
         return [op]
 
     def ours(self, made: list[Attention]) -> Callable[[int], tuple[torch.Tensor, torch.Tensor]]:
@@ -54,13 +51,9 @@ class AttentionCase:
         own = Rotating([op.shard(tensor) for tensor in whole] for whole in self._whole)
         return lambda i: op(*own(i))
 
-    def graphs(self, call: Callable[[int], object]) -> Callable[[int], object]:
-        captured = Rotating(capture(lambda i=i: call(i)) for i in range(self.count))
-        return lambda i: captured(i).replay()
-
     def error(self, call: Callable[[int], tuple[torch.Tensor, torch.Tensor]]) -> float:
         """Of the operator that was made last."""
-        op = self._made[-1]
+        op = self._operators[-1]
         if not self._right:
             self._right = [op.unfused(*whole) for whole in self._whole]
         worst = 0.0
@@ -68,15 +61,5 @@ class AttentionCase:
             made = call(i)
             op.check()
             for found, whole in zip(made, right, strict=True):
-                wanted = op.shard(whole).double()
-                error = ((found.double() - wanted).norm() / wanted.norm().clamp_min(1e-30)).item()
-                worst = max(worst, math.inf if math.isnan(error) else error)
+                worst = max(worst, off(found, op.shard(whole).double()))
         return worst
-
-    def forget(self, operator: Attention) -> None:
-        self._made.remove(operator)
-
-    def close(self) -> None:
-        for operator in self._made:
-            operator.close()
-        self._made.clear()

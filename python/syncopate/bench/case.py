@@ -34,18 +34,58 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-class Case:
+def off(made: torch.Tensor, wanted: torch.Tensor) -> float:
+    """The relative error in the 2-norm; that of what is no number is infinite."""
+    error = ((made.to(wanted.dtype) - wanted).norm() / wanted.norm().clamp_min(1e-30)).item()
+    return math.inf if math.isnan(error) else error
+
+
+class Made:
+    """The operators that are made for a problem, until it is done, and their calls as CUDA graphs."""
+
+    count = 0  # sets of inputs
+    in_a_row = 1  # calls of a graph
+
+    def __init__(self) -> None:
+        self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu() else torch.device("cpu")
+        self._operators: list[Any] = []
+
+    def graphs(self, call: Callable[[int], object]) -> Callable[[int], object]:
+        """The same calls as CUDA graphs, of `in_a_row` calls each."""
+        if self.in_a_row > 1:
+            row = capture(lambda: [call(i) for i in range(self.in_a_row)])
+            return lambda _: row.replay()
+        captured = Rotating(capture(lambda i=i: call(i)) for i in range(self.count))
+        return lambda i: captured(i).replay()
+
+    def forget(self, operator: Any) -> None:
+        """Someone else has closed it."""
+        self._operators.remove(operator)
+
+    def check(self) -> None:
+        for operator in self._operators:
+            operator.check()
+
+    def close(self) -> None:
+        for operator in self._operators:
+            operator.close()
+        self._operators.clear()
+
+
+class Case(Made):
     """`x`, `w`: what the operator is called with; `out`: where others put their result; `right`: what is right."""
 
     operator: ClassVar[str] = ""  # its name in ops.OPERATORS
     sharded: ClassVar[str] = "N"  # see shapes_of
     tolerance: ClassVar[float] = 1e-2  # of a relative error, in the 2-norm
     in_heap: ClassVar[bool] = False  # whether `ours` leaves y in the operator's heap
+    shares_x: ClassVar[bool] = False  # x has a rank's share of the rows
+    shares_y: ClassVar[bool] = False  # y has
 
     def __init__(self, shape: Shape, seed: int = 1234, dtype: torch.dtype | None = None) -> None:
         self.shape = shape
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu() else torch.device("cpu")
+        super().__init__()
         self.dtype = dtype or (torch.bfloat16 if on_gpu() else torch.float32)
         m, n, k = shape.m, shape.n, shape.k
         footprint = (
@@ -54,8 +94,6 @@ class Case:
         self.count = max(2, min(6, math.ceil(L2_BYTES / footprint))) if on_gpu() else 2
         self.left_out: dict[str, str] = {}  # row → why it was not measured
         self.strategies: dict[str, Strategy] = {}  # row → what it runs by, of those that are ours
-        self.in_a_row = 1  # calls of a graph
-        self._operators: list[Any] = []
         torch.manual_seed(seed + self.rank)
         self.make_tensors()
         self.right = self.make_right()
@@ -63,7 +101,10 @@ class Case:
     # What a case says of itself.
 
     def make_tensors(self) -> None:
-        raise NotImplementedError
+        """Of one product; more where a peer needs them."""
+        m, n, k = self.shape.m, self.shape.n, self.shape.k
+        self.x = self.random(m // self.size if self.shares_x else m, k)
+        self.w, self.out = self.random(k, n), self.empty(m // self.size if self.shares_y else m, n)
 
     def multiply(self, i: int, out: torch.Tensor) -> torch.Tensor:
         """The product alone, by the vendor's library, into `out`."""
@@ -162,14 +203,6 @@ class Case:
         """Of x and w, of fp8."""
         return ()
 
-    def graphs(self, call: Callable[[int], object]) -> Callable[[int], object]:
-        """The same calls as CUDA graphs, of `in_a_row` calls each."""
-        if self.in_a_row > 1:
-            row = capture(lambda: [call(i) for i in range(self.in_a_row)])
-            return lambda _: row.replay()
-        captured = Rotating(capture(lambda i=i: call(i)) for i in range(self.count))
-        return lambda i: captured(i).replay()
-
     def expect(
         self, name: str, call: Callable[[int], torch.Tensor], right: Sequence[torch.Tensor] = ()
     ) -> None:
@@ -186,32 +219,17 @@ class Case:
             self.out[i].fill_(float("nan"))
             y = call(i)
             synchronize()
-            wanted = (right or self.right)[i].float()
-            error = ((y.float() - wanted).norm() / wanted.norm().clamp_min(1e-30)).item()
-            worst = max(worst, math.inf if math.isnan(error) else error)
+            worst = max(worst, off(y, (right or self.right)[i].float()))
         return worst
-
-    def forget(self, operator: Any) -> None:
-        """Someone else has closed it."""
-        self._operators.remove(operator)
-
-    def check(self) -> None:
-        for operator in self._operators:
-            operator.check()
-
-    def close(self) -> None:
-        for operator in self._operators:
-            operator.close()
-        self._operators.clear()
 
 
 class AllGatherMatmul(Case):
     operator = "all_gather_matmul"
+    shares_x = True
 
     def make_tensors(self):
-        m, n, k = self.shape.m, self.shape.n, self.shape.k
-        self.x, self.w, self.out = self.random(m // self.size, k), self.random(k, n), self.empty(m, n)
-        self.gathered = self.empty(m, k)
+        super().make_tensors()
+        self.gathered = self.empty(self.shape.m, self.shape.k)
 
     def collective(self, i):
         dist.all_gather_into_tensor(self.gathered(i), self.x(i))
@@ -227,11 +245,7 @@ class AllGatherMatmul(Case):
 
 class AllToAllMatmul(AllGatherMatmul):
     operator = "all_to_all_matmul"
-
-    def make_tensors(self):
-        m, n, k = self.shape.m, self.shape.n, self.shape.k
-        self.x, self.w, self.out = self.random(m, k), self.random(k, n), self.empty(m, n)
-        self.gathered = self.empty(m, k)
+    shares_x = False
 
     def collective(self, i):
         dist.all_to_all_single(self.gathered(i), self.x(i))
@@ -240,11 +254,12 @@ class AllToAllMatmul(AllGatherMatmul):
 class MatmulReduceScatter(Case):
     operator = "matmul_reduce_scatter"
     sharded = "K"
+    shares_y = True
+    sends_partial = True  # what is sent is not where y is
 
     def make_tensors(self):
-        m, n, k = self.shape.m, self.shape.n, self.shape.k
-        self.x, self.w, self.out = self.random(m, k), self.random(k, n), self.empty(m // self.size, n)
-        self.partial = self.empty(m, n)
+        super().make_tensors()
+        self.partial = self.empty(self.shape.m, self.shape.n) if self.sends_partial else self.out
 
     def make_right(self):
         """Summed as fp32."""
@@ -268,11 +283,7 @@ class MatmulReduceScatter(Case):
 class MatmulAllReduce(MatmulReduceScatter):
     operator = "matmul_all_reduce"
     in_heap = True
-
-    def make_tensors(self):
-        m, n, k = self.shape.m, self.shape.n, self.shape.k
-        self.x, self.w, self.out = self.random(m, k), self.random(k, n), self.empty(m, n)
-        self.partial = self.out
+    shares_y = sends_partial = False
 
     def make_right(self):
         sums = [torch.mm(self.x(i), self.w(i)).float() for i in range(self.count)]
@@ -287,36 +298,44 @@ class MatmulAllReduce(MatmulReduceScatter):
 class MatmulAllToAll(MatmulReduceScatter):
     operator = "matmul_all_to_all"
     in_heap = True
-
-    def make_tensors(self):
-        m, n, k = self.shape.m, self.shape.n, self.shape.k
-        self.x, self.w, self.out = self.random(m, k), self.random(k, n), self.empty(m, n)
-        self.partial = self.empty(m, n)
+    shares_y = False
 
     def make_right(self):
-        return [self.unfused(i).clone().float() for i in range(self.count)]
+        return Case.make_right(self)
 
     def collective(self, i):
         dist.all_to_all_single(self.out(i), self.partial(i))
 
 
-class FeedForward(Case):
-    """reduce_scatter(all_gather(x) @ up @ down)"""
+class TwoProducts(Case):
+    """x @ up @ down, on each rank by itself."""
 
-    operator = "feed_forward"
     sharded = "F"
 
     def make_tensors(self):
         m, n, k, f = self.shape.m, self.shape.n, self.shape.k, self.shape.f
-        self.x, self.out = self.random(m // self.size, k), self.empty(m // self.size, n)
+        rows = m // self.size if self.shares_x else m
+        self.x, self.out = self.random(rows, k), self.empty(rows, n)
         self.up, self.down = self.random(k, f), self.random(f, n)
         for up in self.up:
             up.mul_(k**-0.5)
-        self.gathered, self.inner, self.partial = self.empty(m, k), self.empty(m, f), self.empty(m, n)
+        self.inner = self.empty(m, f)
 
     @property
     def weights(self):
         return self.up, self.down
+
+
+class FeedForward(TwoProducts):
+    """reduce_scatter(all_gather(x) @ up @ down)"""
+
+    operator = "feed_forward"
+    shares_x = True
+
+    def make_tensors(self):
+        super().make_tensors()
+        m, n, k = self.shape.m, self.shape.n, self.shape.k
+        self.gathered, self.partial = self.empty(m, k), self.empty(m, n)
 
     def product(self, i):
         torch.mm(self.gathered(i), self.up(i), out=self.inner(i))
@@ -333,29 +352,14 @@ class FeedForward(Case):
         return self.out(i)
 
 
-class MlpChain(Case):
-    """x @ up @ down, on each rank by itself."""
-
+class MlpChain(TwoProducts):
     operator = "mlp_chain"
-    sharded = "F"
 
     @property
     def kind(self):
         from .mlp_chain import MlpChain
 
         return MlpChain
-
-    def make_tensors(self):
-        m, n, k, f = self.shape.m, self.shape.n, self.shape.k, self.shape.f
-        self.x, self.out = self.random(m, k), self.empty(m, n)
-        self.up, self.down = self.random(k, f), self.random(f, n)
-        for up in self.up:
-            up.mul_(k**-0.5)
-        self.inner = self.empty(m, f)
-
-    @property
-    def weights(self):
-        return self.up, self.down
 
     def product(self, i):
         torch.mm(self.x(i), self.up(i), out=self.inner(i))

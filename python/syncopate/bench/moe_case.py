@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,20 +11,19 @@ import torch
 from ..command.run_moe import Data, ScaledData, in_torch
 from ..ops.mixture_function import kind_of
 from ..strategy import Strategy
-from .case import Rotating, on_gpu
-from .measure import capture
+from .case import Made, Rotating, off
 
 SEED = 1234
 
 
-class MoeCase:
+class MoeCase(Made):
     """Routings are random ones. As bench.case.Case, for measure.search.Measurer."""
 
     count = 3
 
     def __init__(self, spec: Any, group: Any) -> None:
+        super().__init__()
         self.group, self.spec = group, spec
-        self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu() else torch.device("cpu")
         sizes = spec.extents
         self.extents = tuple(sizes[name] for name in ("t", "e", "topk", "h", "f"))
         self.kind = kind_of(spec.words.get("parallel", "expert"), bool(spec.scales))
@@ -46,14 +44,13 @@ class MoeCase:
             calls.append((given, data.scales_of_a_call()))
             self.right.append(in_torch(*data.exact(given), *whole))
         self.inputs = Rotating(calls)
-        self._made: list[Any] = []
 
     def operators(self, strategy: Strategy, deadline: float) -> list[Any]:
         op = self.kind(
             *self.extents, self.spec.dtype, self.group, bound=self.spec.extents["bound"] or None,
             strategy=strategy, deadline=deadline, **self._of_fp8,
         )  # fmt: skip
-        self._made.append(op)
+        self._operators.append(op)
         return [op]
 
     def ours(self, made: list[Any]) -> Callable[[int], torch.Tensor]:
@@ -66,24 +63,11 @@ class MoeCase:
 
         return call
 
-    def graphs(self, call: Callable[[int], object]) -> Callable[[int], object]:
-        captured = Rotating(capture(lambda i=i: call(i)) for i in range(self.count))
-        return lambda i: captured(i).replay()
-
     def error(self, call: Callable[[int], torch.Tensor]) -> float:
         """Of the operator that was made last. Raises ValueError where more rows than a bound came."""
         worst = 0.0
         for i, wanted in enumerate(self.right):
             y = call(i)
-            self._made[-1].check()
-            error = ((y.float() - wanted).norm() / wanted.norm().clamp_min(1e-30)).item()
-            worst = max(worst, math.inf if math.isnan(error) else error)
+            self._operators[-1].check()
+            worst = max(worst, off(y, wanted))
         return worst
-
-    def forget(self, operator: Any) -> None:
-        self._made.remove(operator)
-
-    def close(self) -> None:
-        for operator in self._made:
-            operator.close()
-        self._made.clear()
