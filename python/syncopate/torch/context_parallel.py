@@ -18,6 +18,7 @@ of torch functions is not there while a checkpointed block runs again in the bac
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -28,13 +29,13 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.nn import functional
-from torch.nn.attention import flex_attention
 
 from ..call.arguments import elements_of, require_whole
 from ..face.rows import require_sharding
 from ..group import the_process_group
 from . import report
 from .function_names import Names
+from .local_attention import Refusal
 
 _FUNCTION = "scaled_dot_product_attention"
 _OF_MODULES = tuple(signature(functional.multi_head_attention_forward).parameters)
@@ -52,8 +53,9 @@ def context_parallel(
     length: int | None = None,
 ) -> Iterator[None]:
     """Within it, torch.nn.functional.scaled_dot_product_attention is that of the whole sequence, by whatever name a module has for
-    it, in all threads, and flex_attention is a ValueError. What an object or a closure holds of them, also a compiled flex_attention,
-    and torch.ops.aten are left. `group`: a mesh of one axis, or a process group, whose ranks hold the rows; default: the world.
+    it, in all threads, and functions that attend to a rank's rows alone are a ValueError (local_attention.py). What an object or a
+    closure holds of it, torch.ops.aten, and attention that is written out are left: a context in which no attention was taken says so by a
+    warning, and sy.report() how many were. `group`: a mesh of one axis, or a process group, whose ranks hold the rows; default: the world.
     DTensors say it themselves. `sharding`, `cu_seqlens`, `kind` and `length`: as of sy.ops.attention; `window` likewise, which
     torch's function has no word for."""
     members = group.get_group() if isinstance(group, DeviceMesh) else group
@@ -76,17 +78,20 @@ def context_parallel(
     with _lock:
         ours = _Sharded(getattr(functional, _FUNCTION), members, options)
         if not _standing_in:
+            _outside.attentions = _attentions()
             _outside.fast = torch.backends.mha.get_fastpath_enabled()
             _outside.by_modules = functional.multi_head_attention_forward
             functional.multi_head_attention_forward = _without_weights(_outside.by_modules)
         _standing_in.append(ours)
         _names.replace(ours)
-        _flex_names.replace(_refusing[0])
+        _refusal.begin()
         torch.backends.mha.set_fastpath_enabled(
             False
         )  # modules in eval() attend by it, without that function
+    ended = none = False
     try:
         yield
+        ended = True
     finally:
         with _lock:  # threads leave in any order
             _standing_in.remove(ours)
@@ -94,9 +99,12 @@ def context_parallel(
                 _names.replace(_standing_in[-1])
             else:
                 _names.restore()
-                _flex_names.restore()
+                _refusal.end()
                 torch.backends.mha.set_fastpath_enabled(_outside.fast)
                 functional.multi_head_attention_forward = _outside.by_modules
+                none = _count_taken() == 0 and ended
+    if none:
+        warnings.warn(_NONE_TAKEN, stacklevel=3)
 
 
 def _without_weights(before: Any) -> Any:
@@ -186,35 +194,50 @@ _Sharded.__call__.__qualname__ = _FUNCTION  # of which Python's own errors tell
 _DEFAULTS = _Sharded.__call__.__kwdefaults__ | {"attn_mask": None, "dropout_p": 0.0, "is_causal": False}
 
 
-class _Refused:
-    """flex_attention, whose masks and scores see the rows of one rank alone."""
+def _attentions() -> tuple[int, int]:
+    """How many this process has carried out, forward or backward, and how many were left to torch."""
+    made = left = 0
+    for (name, outcome), count in report.current().calls.items():
+        made += count * (name in ("attention", "attention_backward"))
+        left += count * (name == _FUNCTION and outcome != _TAKEN)
+    return made, left
 
-    def __init__(self, original: Any) -> None:
-        self.__name__, self.__module__, self._original = "flex_attention", original.__module__, original
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if any(
-            isinstance(one, DTensor) for one in (*args[:3], *kwargs.values())
-        ):  # torch knows that they are sharded
-            return self._original(*args, **kwargs)
-        raise ValueError(
-            "context_parallel: flex_attention would attend to this rank's rows alone: call scaled_dot_product_attention, and say "
-            "is_causal, window or cu_seqlens"
-        )
+def _count_taken() -> int:
+    """Of the contexts that have ended: how many attentions were taken in them, or left to torch, for the report. 1 where none was, but
+    a CUDA graph may have been replayed, which counts none."""
+    taken, left = (
+        now - before if now >= before else now  # the report may have been cleared
+        for now, before in zip(_attentions(), _outside.attentions, strict=True)
+    )
+    if taken:
+        report.count(_FUNCTION, _TAKEN, taken)
+    elif not left:
+        report.count("context_parallel", "no attention was taken in it")
+    replayed = _outside.were_taken and torch.cuda.is_initialized()
+    _outside.were_taken = _outside.were_taken or taken > 0
+    return taken + left or int(replayed)
+
+
+_TAKEN = "taken by context_parallel"
+_NONE_TAKEN = (
+    "context_parallel: no attention was taken in it. It takes calls of scaled_dot_product_attention by a module's name (of "
+    'transformers: attn_implementation="sdpa"). Attention that is written out, or by a function that an object or a closure holds, is '
+    "of this rank's rows alone"
+)
 
 
 class _Outside:
-    """What torch had before the first context."""
+    """What there was before the first context."""
 
+    attentions = (0, 0)
+    were_taken = False  # in one that has ended
     fast = True  # its fast path
     by_modules: Any = None  # what its modules attend by
 
 
 _names = Names(functional, _FUNCTION, torch._C._nn.scaled_dot_product_attention, _Sharded)
-_refusing = [
-    _Refused(flex_attention.flex_attention)
-]  # no name of this module, which would be replaced as others are
-_flex_names = Names(flex_attention, "flex_attention", flex_attention.flex_attention, _Refused)
+_refusal = Refusal()
 _standing_in: list[_Sharded] = []  # contexts that have not ended; the innermost is the last
 _outside = _Outside()
 _lock = threading.Lock()

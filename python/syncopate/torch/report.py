@@ -116,9 +116,9 @@ def crosses(name: str, what: str) -> None:
         _crossing[name] = what
 
 
-def count(name: str, outcome: str) -> None:
+def count(name: str, outcome: str, times: int = 1) -> None:
     with _lock:
-        _calls[name, outcome] += 1
+        _calls[name, outcome] += times
     getattr(_listener, "outcomes", []).append((name, outcome))
 
 
