@@ -34,6 +34,12 @@ namespace nb = nanobind;
 namespace syncopate::bindings {
 namespace {
 
+/// The one of that name, or text; "": the nearest.
+tune::Machine machine_of(const std::string& name, const std::string& device, std::int32_t ranks) {
+    return name.empty() ? unwrap(tune::nearest_machine(device, ranks)).machine
+                        : unwrap(tune::find_machine(name));
+}
+
 using RowList = Box;
 
 plan::Rows to_rows(const RowList& list) {
@@ -108,7 +114,8 @@ nb::tuple choose_attention(const std::array<std::int64_t, 5>& shape, const std::
                            const std::array<std::int32_t, 2>& tile, std::int32_t inner,
                            const std::string& kind, std::int32_t nodes, std::optional<std::int64_t> bounded,
                            const std::string& device, bool cuda, bool unfused, const std::string& spec,
-                           const std::string& hash, const std::string& versions) {
+                           const std::string& hash, const std::string& versions,
+                           const std::string& machine_name) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     tune::AttentionProblem problem{.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
                                    .sequence = to_sequence(length, documents, causal, window),
@@ -119,13 +126,12 @@ nb::tuple choose_attention(const std::array<std::int64_t, 5>& shape, const std::
                                    .kind = kind};
     if (kernel == "gluon") problem.kernel.name = tune::AttentionKernelName::gluon;
     problem.bounded = bounded;
-    const auto machine =
-        unwrap(tune::nearest_machine(device, static_cast<std::int32_t>(rows.size()) / nodes));
+    const tune::Machine machine =
+        machine_of(machine_name, device, static_cast<std::int32_t>(rows.size()) / nodes);
     if (!spec.empty()) problem.spec = unwrap(ops::parse_problem(spec));
     const Known known(hash, device, versions, cuda);
     const fuse::Device on = cuda ? fuse::Device::cuda : fuse::Device::host;
-    return known.told(
-        tune::choose(problem, machine.machine, known.store(), {.unfused = unfused, .device = on}));
+    return known.told(tune::choose(problem, machine, known.store(), {.unfused = unfused, .device = on}));
 }
 
 /// width, places by rank, and by pass and rank the slices: ((begin, end), fresh).
@@ -249,13 +255,12 @@ void bind_backward(nb::module_& m) {
     m.def(
         "rank_attention_backward",
         [](const ops::AttentionBackwardTask& task, std::int32_t inner, std::int32_t split,
-           const std::string& device) {
+           const std::string& device, const std::string& machine) {
             const auto ranks = static_cast<std::int32_t>(task.forward.rows.size());
-            auto machine = tune::nearest_machine(device, ranks);
-            if (!machine) throw Raised(machine.error());
-            return to_list(tune::rank_attention_backward(of_kind(task, "", inner, split), machine->machine));
+            return to_list(tune::rank_attention_backward(of_kind(task, "", inner, split),
+                                                         machine_of(machine, device, ranks)));
         },
-        nb::arg("task"), nb::arg("inner"), nb::arg("split"), nb::arg("device"),
+        nb::arg("task"), nb::arg("inner"), nb::arg("split"), nb::arg("device"), nb::arg("machine") = "",
         "(kind, inner, µs, why not) of all kinds, the best by the estimate first "
         "(tune/play/attention_backward.hpp).");
     m.def(
@@ -364,6 +369,7 @@ last). `group`: so many neighbours share tiles, and only what all of them hold i
           nb::arg("inner") = 0, nb::arg("kind") = "auto", nb::arg("nodes") = 1,
           nb::arg("bounded") = nb::none(), nb::arg("device") = "", nb::arg("cuda") = false,
           nb::arg("unfused") = false, nb::arg("spec") = "", nb::arg("hash") = "", nb::arg("versions") = "",
+          nb::arg("machine") = "",
           "(strategy, µs, whether these were measured, why), as of tune.choose. tile: block_m, block_n. "
           "spec: that says "
           "all of it.");

@@ -129,11 +129,13 @@ std::int64_t evaluate(const std::string& text, const std::string& subject,
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
                            const std::string& device, std::int32_t num_sms, const ops::Strategy& strategy,
                            const std::vector<Values>& values, const std::string& device_name,
-                           std::optional<std::int32_t> rank) {
+                           std::optional<std::int32_t> rank, const std::string& machine) {
     std::vector<emit::StageText> texts = texts_of(stages, num_sms, values);
     fuse::Options options =
         ops::fuse_options(strategy, device == "cuda" ? fuse::Device::cuda : fuse::Device::host);
-    if (!device_name.empty()) {
+    if (!machine.empty()) {
+        options.costs = unwrap(tune::find_machine(machine)).rates;
+    } else if (!device_name.empty()) {
         // Over nodes each makes its part of one schedule.
         const auto nearest =
             plan.mesh.num_nodes() > 1 ? tune::nearest_machine_of_hosts : tune::nearest_machine;
@@ -195,14 +197,14 @@ std::vector<emit::StageText> texts_of(const std::vector<StageTuple>& stages, std
 void bind_compiler(nb::module_& m) {
     m.def("fuse", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"), nb::arg("num_sms"),
           nb::arg("strategy") = ops::Strategy{}, nb::arg("values") = std::vector<Values>(),
-          nb::arg("device_name") = "", nb::arg("rank") = nb::none(),
+          nb::arg("device_name") = "", nb::arg("rank") = nb::none(), nb::arg("machine") = "",
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp. `values`: of each stage, the elements of "
           "integer tensors that the host knows, by parameter. `rank`: for whom alone: of several nodes the "
           "part of its own is made, and warnings "
           "are of its tiles. `device_name`: as the driver calls what runs "
           "them; "
-          "its figures are those by which the passes choose.");
+          "its figures are those by which the passes choose, or those of `machine`, its text.");
     m.def("fuse_ragged", &fuse_ragged, nb::arg("stage"), nb::arg("plan"), nb::arg("device"),
           nb::arg("num_sms"), nb::arg("strategy"), nb::arg("programs"),
           "As `fuse`, of a kernel over rows in groups of which only the device knows how many they are: the "

@@ -102,6 +102,11 @@ std::string machine_message(const std::string& device, std::int32_t ranks, std::
     return unwrap(tune::nearest_machine(device, ranks, num_sms)).message;
 }
 
+/// The one that is taken here, of which other ranks may have another file.
+std::string machine_text(const std::string& device, std::int32_t ranks, std::int32_t num_sms) {
+    return tune::to_json(unwrap(tune::nearest_machine(device, ranks, num_sms)).machine);
+}
+
 /// Raises UsageError.
 void require_routing(const tune::Problem& problem, const tune::Routing& rows) {
     const std::int64_t experts = problem.is_mixture() ? problem.extent("E") : 0;
@@ -301,6 +306,7 @@ void bind_tune(nb::module_& module) {
              "path"_a);
     tune.def("measured_network", measured_network, "device"_a, "devices"_a, "num_sms"_a, "gbps"_a, "us"_a,
              "collective_gbps"_a, "source"_a, "path"_a);
+    tune.def("machine_text", machine_text, "device"_a, "ranks"_a, "num_sms"_a = 0);
     tune.def("machine_message", machine_message, "device"_a, "ranks"_a, "num_sms"_a = 0);
     tune.def("estimate_objection", estimate_objection, "problem"_a, "device"_a = "");
     tune.def("rank_program", rank_program, "configurations"_a, "plan"_a, "device"_a, "num_sms"_a,

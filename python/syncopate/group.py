@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import socket
 import time
@@ -80,6 +81,24 @@ class Group:
         self.rendezvous.ranks_of_node = each
         return len(counts)
 
+    @functools.cached_property
+    def machine(self) -> str:
+        """The machine by which all its ranks choose, where theirs are not the same (a rank may have a file of its own): the text of
+        rank 0's; else "". Collective the first time."""
+        if self.size == 1 or self.rendezvous is None:
+            return ""
+        name, sms = "", 0
+        if self.device == "cuda":
+            import torch
+
+            name, sms = torch.cuda.get_device_name(self.ordinal), self.multiprocessors()
+        text = _syncopate.tune.machine_text(name, self.size // self.nodes, sms)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        meet = functools.partial(_syncopate.all_gather, self.rendezvous, timeout=self.meeting_seconds)
+        if len(set(meet("the machine file", digest))) == 1:
+            return ""
+        return meet("the machine file of rank 0", text if self.rank == 0 else "")[0]
+
     def goes_on(self, rendezvous: _syncopate.Rendezvous, in_store: Sequence[int], new: Group | None) -> None:
         """With the ranks of a rendezvous; `in_store`: which they are in its store, this group's or `new`'s."""
         if new is not None:
@@ -87,6 +106,7 @@ class Group:
         self.rendezvous, self.in_store = rendezvous, in_store
         self.rank, self.size = rendezvous.rank, rendezvous.size
         self.keep = self.keep, None if new is None else new.keep
+        self.__dict__.pop("machine", None)
         if self.hosts is not None or rendezvous.ranks_of_node == self.size:
             self.__dict__.pop("nodes", None)  # ranks may have come back on other hosts
 
@@ -255,8 +275,9 @@ def _require_process_group(given: Any) -> Any:
     import torch.distributed as dist
 
     if not isinstance(given, dist.ProcessGroup):
+        instead = ": give its get_group()" if hasattr(given, "get_group") else f": {given!r}"
         raise TypeError(
-            f"group: expected a syncopate Group or a torch process group, got {type(given).__name__}: {given!r}"
+            f"group: expected a syncopate Group or a torch process group, got {type(given).__name__}{instead}"
         )
     return given
 

@@ -43,7 +43,7 @@ FP8 = {"dtype": torch.float8_e4m3fn, "scales": "row", "w_transposed": True}
 
 def fused(name: str, extents: tuple[int, ...], ranks: int, strategy: Strategy, options: dict) -> dict:
     group = SimpleNamespace(
-        device="cuda", ordinal=0, process_group=object(), rendezvous=None, size=ranks, rank=0, nodes=1,
+        device="cuda", ordinal=0, process_group=object(), rendezvous=None, size=ranks, rank=0, nodes=1, machine="",
         multiprocessors=lambda _: SMS, calling=lambda _: nullcontext(),
     )  # fmt: skip
     product.members_of = block.members_of = lambda *_: group

@@ -86,7 +86,7 @@ def work(place: Place, setting: Setting) -> Report:
     # The interpreter runs programs one after another, so that only one can overlap with communication.
     chosen = Strategy(tilings=(SMALL,), programs=1)
     if cuda:
-        chosen = recorded(problem_of("all_gather_matmul", m, n, k, dtype, group))
+        chosen = recorded(problem_of("all_gather_matmul", m, n, k, dtype, group), group)
     op = ops.AllGatherMatmul(
         m, n, k, dtype, group, strategy=chosen, host_delay=setting.host_delay, seed=setting.seed
     )

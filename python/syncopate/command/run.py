@@ -24,16 +24,16 @@ from .standard_output import answering, interruptible
 TRACE_SUFFIXES = (".json", ".png")  # what --trace takes; trace.write draws where the name ends in .png
 
 
-def strategy_of(spec: Spec, device: str, problem: Any, traced: bool) -> Any:
+def strategy_of(spec: Spec, group: Any, problem: Any, traced: bool) -> Any:
     """As asked for; on the host small tiles, so that there are several; else the fastest known, but one whose kernel tells of
     its tiles where they are to be traced."""
     from ..strategy import SMALL, Strategy, recorded
 
-    if device == "host":
+    if group.device == "host":
         return replace(spec.strategy or Strategy(), tilings=(SMALL,))
     if spec.strategy is not None:
         return spec.strategy
-    return recorded(problem) if traced else None
+    return recorded(problem, group) if traced else None
 
 
 def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
@@ -72,7 +72,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
             **extents,
             dtype=spec.dtype,
             group=group,
-            strategy=strategy_of(spec, options.device, here, bool(options.trace)),
+            strategy=strategy_of(spec, group, here, bool(options.trace)),
             deadline=options.deadline,
             host_delay=options.delay_ms * 1e-3,
             seed=options.seed + place.rank,

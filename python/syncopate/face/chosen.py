@@ -96,7 +96,7 @@ class AutoKernel(FusedKernel):
 
     def ranking(self, calls: Sequence[Call]) -> list[dict[str, Any]]:
         """All that fuse takes of these calls, best first by the estimate, with no GPU; then what it refuses, and why."""
-        return _Program(self, calls).ranked
+        return _Program(self, calls, alone=True).ranked
 
     def kernel_for(self, strategy: Strategy) -> FusedKernel:
         if strategy not in self._kernels:
@@ -163,7 +163,8 @@ class AutoKernel(FusedKernel):
 class _Program:
     """A program with one set of arguments, all configurations of its kernels, and what can be chosen of them."""
 
-    def __init__(self, kernel: AutoKernel, calls: Sequence[Call]) -> None:
+    def __init__(self, kernel: AutoKernel, calls: Sequence[Call], *, alone: bool = False) -> None:
+        """Collective, but where this rank is `alone`."""
         self.kernel, self.calls = kernel, list(calls)
         values = [value for call in calls for value in flat(call.arguments).values()]
         self.cuda = any(is_tensor(value) and base_of(value).is_cuda for value in values)
@@ -171,7 +172,7 @@ class _Program:
         given = kernel.group
         self.group = given if isinstance(given, Group) else of_process_group(given, self.device)
         self.configurations = self._configurations()
-        self.ranked = self._rank()
+        self.ranked = self._rank("" if alone else self.group.machine)
 
     def _configurations(self) -> list[tuple[int, ...]]:
         each = [
@@ -184,7 +185,7 @@ class _Program:
         varied = [usual[:at] + (index,) + usual[at + 1 :] for at, one in enumerate(each) for index in one[1:]]
         return [usual, *varied]
 
-    def _rank(self) -> list[dict[str, Any]]:
+    def _rank(self, machine: str) -> list[dict[str, Any]]:
         """Candidates as C++ ranks them, the configuration by its indices."""
         texts = self.kernel._texts_on(self.device)
         made, values = [], []
@@ -206,6 +207,7 @@ class _Program:
             self.device,
             self.group.multiprocessors(),
             values=values,
+            machine=machine,
             device_name=torch.cuda.get_device_name() if self.cuda else "",
         )
         return [

@@ -343,9 +343,10 @@ class FusedKernel:
 
     def _set_up(self, taken: Sequence[TakenCall], group: Group, device: str) -> Prepared:
         texts = self._texts_on(device)
+        machine = group.machine if device == "cuda" else ""
 
         def fused() -> tuple[_syncopate.Artifact, list[Any]]:
-            artifact = self._fuse(taken, texts, device, group.multiprocessors(), group.rank)
+            artifact = self._fuse(taken, texts, device, group.multiprocessors(), group.rank, machine)
             self._require_whole_sums(artifact, taken)
             return artifact, [text.load(stage) for text, stage in zip(texts, artifact.stages, strict=True)]
 
@@ -416,6 +417,7 @@ class FusedKernel:
         device: str,
         num_sms: int,
         rank: int | None = None,
+        machine: str = "",
     ) -> _syncopate.Artifact:
         stages = [
             (text.source, text.file, text.asked, dict(stage.bind), one.scalars, one.tensors, one.grid)
@@ -430,6 +432,7 @@ class FusedKernel:
             values=[one.values for one in taken],
             device_name=device_name() if device == "cuda" else "",
             rank=rank,
+            machine=machine,
         )
         for warning in artifact.warnings:
             warnings.warn(f"syncopate: {warning}", stacklevel=8)

@@ -173,7 +173,7 @@ def search_spec(spec: Any, group: Any, *, budget: float = 60.0, again: bool = Fa
 def search_case(problem: Any, device: str, case: Any, group: Any, budget: float, again: bool, vary: Sequence[str],
                 machine: str, say: Callable[[str], None] | None) -> dict[str, Any]:  # fmt: skip
     """Closes the case."""
-    contenders = contenders_of(problem, device, vary, machine)
+    contenders = contenders_of(problem, device, vary, machine or group.machine)
     measurer = Measurer(case, contenders, say)
     try:
         return _syncopate.tune.search(
@@ -195,10 +195,12 @@ def _is_whole(group: Any) -> bool:
     return dist.is_initialized() and group.process_group is not None and dist.get_world_size() == group.size
 
 
-def _is_stored(problem: Any, device: str, group: Any) -> bool:
-    """As rank 0 knows it. Collective."""
-    found = _syncopate.tune.stored(problem, **scope(device)) if group.rank == 0 else ""
-    return bool(_syncopate.tune.share(group.rendezvous, found))
+def _is_wanted(problem: Any, device: str, group: Any) -> bool:
+    """Whether nothing is stored for it, and it can be estimated, as rank 0 knows it. Collective."""
+    why = ""
+    if group.rank == 0:
+        why = _syncopate.tune.estimate_objection(problem) or _syncopate.tune.stored(problem, **scope(device))
+    return not _syncopate.tune.share(group.rendezvous, why)
 
 
 def _budget() -> float:
@@ -211,9 +213,7 @@ def tune_once(problem: Any, group: Any) -> None:
     of torch.distributed."""
     if not _is_whole(group) or problem.operator not in CASES or problem.m % problem.ranks:
         return
-    if _syncopate.tune.estimate_objection(problem):
-        return
-    if not _is_stored(problem, problem.device, group):
+    if _is_wanted(problem, problem.device, group):
         search(problem, group, budget=_budget())
 
 
@@ -223,9 +223,7 @@ def tune_spec_once(spec: str, group: Any) -> None:
     from ..command.spec import Spec
 
     asked = Spec(spec, group.size)
-    if not _is_whole(group) or asked.extents.get("bound") or _syncopate.tune.estimate_objection(spec):
-        return
-    if _is_stored(spec, group.device, group):
+    if not _is_whole(group) or asked.extents.get("bound") or not _is_wanted(spec, group.device, group):
         return
     try:
         group.together("has room", lambda: _require_room(asked, group))

@@ -17,7 +17,7 @@ from ..face.fused import FusedKernel
 from ..face.rows import whole_of
 from ..kernels import attention_backward as kernels
 from ..plans import Rows
-from ..strategy import Strategy
+from ..strategy import Strategy, shared
 from .attention import Attention
 from .attention_backward_launches import BackwardLaunches
 from .attention_backward_tables import count_rows
@@ -158,11 +158,16 @@ class AttentionBackward(BackwardLaunches):
             asked = (size, self.problem.hkv, forward.inner, nodes, self.deterministic, self.kept)
             return *_syncopate.ops.backward_kind(forward.kind, *asked), forward.inner
         device = torch.cuda.get_device_name(self.group.ordinal) if self.group.device == "cuda" else ""
-        ranked = _syncopate.ops.rank_attention_backward(task, forward.inner, split, device)
-        found = next(((one, inner) for one, inner, _, why in ranked if not why), None)
-        if found is None:
+        with self.group.calling(f"{self.name} {list(self.problem.shape)}"):
+            machine = self.group.machine
+            ranked = _syncopate.ops.rank_attention_backward(task, forward.inner, split, device, machine)
+            best = next(
+                (Strategy(kind=one, inner=inner) for one, inner, _, why in ranked if not why), Strategy()
+            )
+            best, _ = shared(best, False, self.group)
+        if not best.kind:
             raise ValueError("; ".join(f"{one}: {why}" for one, _, _, why in ranked))
-        return found[0], OF_AUTO, found[1]
+        return best.kind, OF_AUTO, best.inner
 
     def prepare(self) -> Prepared | None:
         """Fuses and compiles on first use; None: `is_alone`. Collective."""

@@ -37,18 +37,19 @@ def chosen(op: Attention, strategy: Strategy | None, most: int | None) -> Strate
     stored = scope(group.device) if known else {}
     if stored:
         search_if_asked(op.spec, group)
+    with group.calling(op._what):
+        machine = group.machine
     found, _, measured, op.why = _syncopate.choose_attention(
         kernel.problem.shape, DTYPE_NAMES[op.dtype], op.all_rows, op.documents, op.causal, op.window,
         "gluon" if op.is_gluon else "triton", (op.tiling.block_m, op.tiling.block_n), op.inner, op.kind, group.nodes, most,
         device, cuda=group.device == "cuda", unfused=group.process_group is not None and strategy is None,
         spec=op.spec if stored else "", hash=stored.get("kernel", ""), versions=stored.get("versions", ""),
+        machine=machine,
     )  # fmt: skip
+    with group.calling(op._what):
+        found, measured = shared(found, measured, group)
     if strategy is not None:
         return replace(strategy, kind=found.kind, inner=found.inner)
-    if stored and group.size > 1 and _syncopate.tune.mode() != "off":
-        group.rendezvous.timeout = group.meeting_seconds
-        with group.calling(op._what):
-            found, measured = shared(found, measured, group.rendezvous)
     return found
 
 

@@ -116,7 +116,7 @@ class Moe(Stages):
             return
         self.strategy = found
         with group.calling(self._what):
-            self._together("made", lambda: self._take(completed(self.spec, group.device, found)))
+            self._together("made", lambda: self._take(completed(self.spec, group, found)))
 
     def _together(self, what: str, work: Callable[[], Any]) -> bool:
         """Work by what tuning found. Where it fails on any rank, all take what is chosen without it: False."""

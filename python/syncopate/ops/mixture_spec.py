@@ -23,11 +23,9 @@ def tuned(spec: str, group: Group) -> Strategy | None:
     known = scope(group.device)
     found, _, measured, _ = _syncopate.tune.choose(
         spec, unfused=group.device == "host" and group.process_group is not None, kernel=known["kernel"],
-        versions=known["versions"], **here(group.device) | {"exact_fp32": False},
+        versions=known["versions"], machine=group.machine, **here(group.device) | {"exact_fp32": False},
     )  # fmt: skip
-    if group.size > 1:
-        group.rendezvous.timeout = group.meeting_seconds
-        found, measured = shared(found, measured, group.rendezvous)
+    found, measured = shared(found, measured, group)
     return found if measured else None
 
 
@@ -41,21 +39,29 @@ def asked_for(
         raise ValueError(f"programs: expected a number from 1 on, got {programs}")
     tilings = () if tiling is None else (tiling,)
     given = strategy or Strategy(tilings, programs=programs or group.multiprocessors(PROGRAMS_ON_HOST))
-    made = completed(spec, group.device, given)
+    made = completed(spec, group, given)
     if objection := _syncopate.tune.strategy_objection(spec, made):
         raise ValueError(f"moe: {'tiling' if strategy is None else 'strategy'}: {objection}")
     return made
 
 
 def strategy_of(
-    spec: str, device: str, tiling: Tiling | None = None, programs: int | None = None
+    spec: str,
+    device: str,
+    tiling: Tiling | None = None,
+    programs: int | None = None,
 ) -> Strategy:
     """Complete: where no tiles are given, with those that C++ chooses for the problem."""
-    return completed(spec, device, Strategy(() if tiling is None else (tiling,), programs=programs))
+    return _completed(spec, device, Strategy(() if tiling is None else (tiling,), programs=programs))
 
 
-def completed(spec: str, device: str, given: Strategy) -> Strategy:
-    return _syncopate.tune.complete(spec, given, device=device_name(), cuda=device == "cuda")
+def completed(spec: str, group: Group, given: Strategy) -> Strategy:
+    """With what rank 0 chooses where it leaves something open. Collective."""
+    return shared(_completed(spec, group.device, given, group.machine), False, group)[0]
+
+
+def _completed(spec: str, device: str, given: Strategy, machine: str = "") -> Strategy:
+    return _syncopate.tune.complete(spec, given, machine=machine, device=device_name(), cuda=device == "cuda")
 
 
 def spec_of(

@@ -95,7 +95,7 @@ class Operator:
             if strategy is None:
                 taken, found = self.chosen(group)
             else:
-                taken = complete(problem, strategy, group.rendezvous)
+                taken = complete(problem, strategy, group)
             self._on_trial = found and taken.fused
             if self._on_trial:
                 self._together("made", lambda: self._set_up(taken))
@@ -162,12 +162,9 @@ class Operator:
         out first."""
         if _syncopate.tune.mode() == "auto" and search_hook.search is not None:
             search_hook.search(self.problem, group)
-        rendezvous = group.rendezvous if group.size > 1 else None
-        if rendezvous is not None:
-            rendezvous.timeout = group.meeting_seconds
         pair = not self._unfused_objection(group)
         kept = self.keep  # tiles that fetch x keep nothing
-        return choose_found(self.problem, unfused=pair, kept=kept, rendezvous=rendezvous)
+        return choose_found(self.problem, unfused=pair, kept=kept, group=group)
 
     @property
     def _adds_all(self) -> bool:
@@ -192,7 +189,7 @@ class Operator:
         self._on_trial = False
         if getattr(self, "fused", None) is not None and self.fused.prepared:
             self._left.append(self.fused)
-        self._set_up(complete(self.problem, Strategy(kernel="plain"), self.group.rendezvous))
+        self._set_up(complete(self.problem, Strategy(kernel="plain"), self.group))
         return False
 
     def _unfused_objection(self, group: Group) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,6 +13,9 @@ from .. import _syncopate
 from .._syncopate import Problem, Strategy, Tiling
 from .store_scope import scope
 from .tiling import device_name, exact_fp32
+
+if TYPE_CHECKING:
+    from ..group import Group
 
 HOPPER = 9  # the compute capability's first figure
 
@@ -50,10 +53,10 @@ def _say_what_stands_in(device: str, ranks: int) -> None:
 
 
 def estimate(
-    problem: Problem, *, unfused: bool = True, kept: bool = False, copied: bool = False
+    problem: Problem, *, unfused: bool = True, kept: bool = False, copied: bool = False, machine: str = ""
 ) -> tuple[Strategy, float, bool]:
     """What this rank alone chooses, as choose() does: the strategy, its µs, and whether these were measured. On the
-    host, and of what is not known, 0 µs."""
+    host, and of what is not known, 0 µs. `machine`: as of Group."""
     found_with = scope(problem.device) if problem.device == "host" or device_name() else {}
     if problem.device == "cuda" and device_name():
         _say_what_stands_in(device_name(), max(1, problem.ranks // problem.nodes))
@@ -64,6 +67,7 @@ def estimate(
         versions=found_with.get("versions", ""),
         kept=kept,
         copied=copied,
+        machine=machine,
         **here(problem.device),
     )
     return chosen, us, measured
@@ -75,14 +79,14 @@ def choose(
     unfused: bool = True,
     kept: bool = False,
     copied: bool = False,
-    rendezvous: Any = None,
+    group: Group | None = None,
 ) -> Strategy:
     """The fastest known, complete: what tuning has found, or the best by the estimate. On the host none is faster than
     another by the estimate. `unfused`: whether the vendors' pair can be run, which takes a process group of torch. `kept`:
     the caller reads what is gathered in the heap, so tiles do not fetch it themselves; `copied`: and wants it in a
     tensor of its own, where the Gluon kernel stores it; else it is copied from there.
-    With the `rendezvous` of all ranks, rank 0 chooses for all, whose stores may differ. Collective then."""
-    return choose_found(problem, unfused=unfused, kept=kept, copied=copied, rendezvous=rendezvous)[0]
+    With the `group` of all ranks, rank 0 chooses for all, whose stores and machine files may differ. Collective then."""
+    return choose_found(problem, unfused=unfused, kept=kept, copied=copied, group=group)[0]
 
 
 def choose_found(
@@ -91,18 +95,20 @@ def choose_found(
     unfused: bool = True,
     kept: bool = False,
     copied: bool = False,
-    rendezvous: Any = None,
+    group: Group | None = None,
 ) -> tuple[Strategy, bool]:
     """As choose(), and whether it is what tuning has found."""
-    chosen, _, found = estimate(problem, unfused=unfused, kept=kept, copied=copied)
-    # Nodes may have other machine files, whatever is looked up.
-    if rendezvous is not None and (_syncopate.tune.mode() != "off" or problem.nodes > 1):
-        return shared(chosen, found, rendezvous)
-    return chosen, found
+    machine = "" if group is None else group.machine
+    chosen, _, found = estimate(problem, unfused=unfused, kept=kept, copied=copied, machine=machine)
+    return (chosen, found) if group is None else shared(chosen, found, group)
 
 
-def shared(strategy: Strategy, found: bool, rendezvous: Any) -> tuple[Strategy, bool]:
+def shared(strategy: Strategy, found: bool, group: Group) -> tuple[Strategy, bool]:
     """What rank 0 has given. Collective."""
+    rendezvous = group.rendezvous
+    if group.size == 1 or rendezvous is None:  # as of operators that are only made
+        return strategy, found
+    rendezvous.timeout = group.meeting_seconds
     text, found = json.loads(_syncopate.tune.share(rendezvous, json.dumps([strategy.to_json(), found])))
     return Strategy.from_json(text), found
 
@@ -118,16 +124,16 @@ def given(strategy: Any) -> dict[str, Strategy]:
     return {"strategy": strategy}
 
 
-def recorded(problem: Problem) -> Strategy | None:
+def recorded(problem: Problem, group: Group | None = None) -> Strategy | None:
     """For a call that is recorded (syncopate.trace): None, what is chosen, where its kernel notes the times of its
-    tiles; else the default strategy, whose kernel does. On all ranks the same where their stores are."""
-    chosen = choose(problem, unfused=False)
+    tiles; else the default strategy, whose kernel does. `group`: as of choose()."""
+    chosen = choose(problem, unfused=False, group=group)
     tells = chosen.fused and chosen.kernel == "plain"
     return None if tells else Strategy(kernel="plain")
 
 
-def complete(problem: Problem, given: Strategy, rendezvous: Any = None) -> Strategy:
-    """`given` with everything that it leaves open. With the `rendezvous` of ranks on several nodes, whose machine files may
-    differ, rank 0 does it for all. Collective then."""
-    made = _syncopate.tune.complete(problem, given, **here(problem.device))
-    return made if rendezvous is None or problem.nodes == 1 else shared(made, False, rendezvous)[0]
+def complete(problem: Problem, given: Strategy, group: Group | None = None) -> Strategy:
+    """`given` with everything that it leaves open; with a `group` rank 0 does it for all, as of choose()."""
+    machine = "" if group is None else group.machine
+    made = _syncopate.tune.complete(problem, given, machine=machine, **here(problem.device))
+    return made if group is None else shared(made, False, group)[0]

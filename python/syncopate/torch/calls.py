@@ -160,9 +160,7 @@ def _chosen(
     """The strategy for the bucket of M, which rank 0 chooses for all, and whether tuning found it: collective. In the
     deterministic mode it is a fused one. `kept`, `copied`: of what is gathered, see strategy.choose."""
     problem = problem_for(name, extents, dtype, group)
-    return choose_found(
-        problem, unfused=not buckets.generation(), kept=kept, copied=copied, rendezvous=group.rendezvous
-    )
+    return choose_found(problem, unfused=not buckets.generation(), kept=kept, copied=copied, group=group)
 
 
 def problem_for(name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group) -> Problem:

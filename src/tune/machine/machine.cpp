@@ -74,6 +74,7 @@ Result<Machine> find_machine(const std::string& name) {
     for (const ShippedMachine& shipped : shipped_machines()) {
         if (shipped.name == name) return machine_from_json(shipped.text, fmt::format("{}.json", name));
     }
+    if (name.starts_with('{')) return machine_from_json(name, "the ranks' machine");
     if (name == "-" || name.find('/') != std::string::npos || name.ends_with(".json")) {
         SYNCOPATE_TAKE(const std::string text, read_file(name));
         return machine_from_json(text, name);

@@ -135,7 +135,7 @@ struct Machine {
 [[nodiscard]] std::string retired_message(const Machine& machine);
 
 /// What `--machine` takes: the name of one that comes with Syncopate ("h200x8"), or a file (a name with / or
-/// .json). Fails (ErrorClass::usage) listing the names, or with what is wrong in the file.
+/// .json); or a machine's own text, `{…`. Fails (ErrorClass::usage) listing the names, or with what is wrong in the file.
 [[nodiscard]] Result<Machine> find_machine(const std::string& name);
 [[nodiscard]] std::vector<std::string> machine_names();  ///< of those that come with Syncopate, sorted
 

@@ -1,0 +1,140 @@
+"""Host ranks that know different machines, or would choose differently, set up the same plans; run by test_machines.py.
+
+    host_machines.py RANKS [CHECK…]
+
+Exits 1 with the first thing that is wrong.
+"""
+
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from host_script import expect, run_checks  # noqa: E402
+from syncopate import _syncopate  # noqa: E402
+from syncopate.group import of_process_group  # noqa: E402
+
+ROWS, D = 24, 16
+
+
+@contextmanager
+def apart(owner, name: str, other):
+    """What `owner` chooses by that name, rank 1 would choose otherwise: as `other` makes of it."""
+    choose = getattr(owner, name)
+
+    def chosen(*given, **options):
+        made = choose(*given, **options)
+        return other(made) if dist.get_rank() else made
+
+    with mock.patch.object(owner, name, chosen):
+        yield
+
+
+def agree(what: str, said) -> None:
+    each = [None] * dist.get_world_size()
+    dist.all_gather_object(each, str(said))
+    expect(len(set(each)) == 1, f"{what}: {each}")
+
+
+def check_products(_name: str, size: int) -> None:
+    """What is chosen and what a strategy leaves open, of every operator, with and without a store."""
+    x, w = torch.ones(ROWS, 32), torch.ones(32, 32)
+    of = {"all_gather_matmul": (ROWS * size, 32, 32), "matmul_reduce_scatter": (ROWS, 32, 32), "matmul_all_reduce": (ROWS, 32, 32),
+          "matmul_all_to_all": (ROWS, 32, 32), "all_to_all_matmul": (ROWS, 32, 32), "feed_forward": (ROWS * size, 32, 32, 32)}  # fmt: skip
+    for mode in ("off", "read"):
+        os.environ["SYNCOPATE_TUNE"] = mode
+        for name, extents in of.items():
+            kind = sy.ops.OPERATORS[name]
+
+            def more(strategy):
+                return replace(strategy, programs=(strategy.programs or 4) + 1)
+
+            with apart(_syncopate.tune, "complete", more):
+                made = kind(*extents, torch.float32, strategy=sy.Strategy(split=1))
+                made(x, *[w] * (2 if name == "feed_forward" else 1))
+                agree(f"{name}, completed, {mode}", made.strategy)
+                made.close()
+            with apart(_syncopate.tune, "choose", lambda found: (more(found[0]), *found[1:])):
+                made = kind(*extents, torch.float32)
+                made(x, *[w] * (2 if name == "feed_forward" else 1))
+                agree(f"{name}, chosen, {mode}", made.strategy)
+                made.close()
+    os.environ["SYNCOPATE_TUNE"] = "read"
+
+
+def check_attention(_name: str, size: int) -> None:
+    """The kind, whatever the call says beside its extents; also of the backward, and of a strategy that leaves it open."""
+    q, k = torch.ones(1, 2, ROWS, D, dtype=torch.bfloat16), torch.ones(1, 2, ROWS, D, dtype=torch.bfloat16)
+    given = (1, 2, 2, ROWS * size, D)
+    ring = lambda found: (sy.Strategy(kind="ring"), *found[1:])  # noqa: E731
+    for options in (
+        {}, {"causal": True}, {"cu_seqlens": [0, 5, ROWS * size]}, {"window": 5, "causal": True}, {"scale": 0.5},
+        {"split": 2}, {"sharding": "zigzag"}, {"strategy": sy.Strategy(split=2)}, {"even": True},
+    ):  # fmt: skip
+        with apart(_syncopate, "choose_attention", ring):
+            made = sy.ops.Attention(*given, **options)
+            own = torch.ones(1, 2, made.num_rows, D, dtype=torch.bfloat16)
+            made(own, own, own)
+            agree(f"attention, {options}", made.kind)
+            made.close()
+    with apart(_syncopate.ops, "rank_attention_backward", lambda ranked: [("ring", 0, 1.0, ""), *ranked]):
+        backward = sy.ops.AttentionBackward(*given, causal=True)
+        agree("attention_backward", backward.kind)
+        backward.close()
+        leaf = q.clone().requires_grad_()
+        sy.ops.attention(leaf, k, k)[0].sum().backward()
+
+
+def check_experts(_name: str, size: int) -> None:
+    x, ids = torch.ones(4, 32), torch.zeros(4, 2, dtype=torch.int32)
+    weights, w1, w2 = torch.ones(4, 2), torch.ones(1, 32, 64), torch.ones(1, 32, 32)
+
+    def smaller(strategy):
+        (tiling,) = strategy.tilings
+        return replace(strategy, tilings=(replace(tiling, block_m=tiling.block_m * 2),))
+
+    with apart(_syncopate.tune, "complete", smaller):
+        made = sy.ops.Moe(4, size, 2, 32, 32, torch.float32)
+        agree("moe", made.tiling)
+        made.close()
+        sy.ops.moe(x, ids, weights, w1, w2)
+        rows, handle = sy.ops.dispatch(x, ids, size)
+        agree("dispatch", rows.shape)
+        sy.ops.combine(rows, weights, handle)
+
+
+def check_machines(_name: str, size: int) -> None:
+    """The machine that a group goes by: nobody's text where all have the same; else rank 0's."""
+    os.environ["SYNCOPATE_MACHINE"] = "h200x2"
+    expect(of_process_group(None, "host").machine == "", "the same on all ranks")
+    os.environ["SYNCOPATE_MACHINE"] = f"h200x{2 if dist.get_rank() == 0 else 4}"
+    group = of_process_group(dist.new_group(), "host")
+    expect('"h200x2"' in group.machine, f"the machine is {group.machine[:100]}")
+    agree("machine", group.machine)
+    try:
+        _syncopate.tune.complete(
+            "matmul_all_reduce:M=64,N=64,K=64,ranks=2", sy.Strategy(), machine='{"schema": 1}'
+        )
+    except RuntimeError as error:
+        expect("the ranks' machine" in str(error), str(error))
+    else:
+        expect(False, "what is no machine is taken for one")
+    found = sy.strategy.choose(
+        sy.strategy.Problem("matmul_all_reduce", 64, 64, 64, torch.float32, ranks=size, device="host"),
+        group=group,
+    )
+    agree("chosen", found)
+    del os.environ["SYNCOPATE_MACHINE"]
+
+
+if __name__ == "__main__":
+    run_checks(globals())
