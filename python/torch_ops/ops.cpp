@@ -122,6 +122,7 @@ public:
     Arguments(const Op& op, StableIValue* stack) : op_(op), count_(std::strlen(op.letters)) {
         for (std::size_t i = 0; i < count_; ++i) values_[i] = take(op.letters[i], stack[i]);
         for (std::size_t i = 0; i < count_; ++i) add_tensors(values_[i], op.letters[i]);
+        require_tensors();
     }
     [[nodiscard]] std::span<const Tensor* const> tensors() const { return tensors_; }
     [[nodiscard]] const std::string& module() const { return text(op_.module); }
@@ -202,6 +203,22 @@ public:
 private:
     [[nodiscard]] const std::string& text(int place) const {
         return std::get<std::string>(values_[static_cast<std::size_t>(place)]);
+    }
+    /// torch takes None for a tensor, too: one that is undefined.
+    void require_tensors() const {
+        for (std::size_t i = 0; i < count_; ++i) {
+            const auto* tensor = op_.letters[i] == 'T' ? std::get_if<Tensor>(&values_[i]) : nullptr;
+            if (tensor != nullptr && !tensor->is_defined())
+                throw std::runtime_error(std::string(op_.name) + ": " + name_of(i) +
+                                         ": expected a torch.Tensor, got None");
+        }
+    }
+    /// Of the argument at that place of the schema.
+    [[nodiscard]] std::string name_of(std::size_t place) const {
+        std::string_view rest = op_.arguments;
+        for (; place > 0; --place) rest.remove_prefix(rest.find(", ") + 2);
+        rest = rest.substr(0, rest.find(','));
+        return std::string(rest.substr(rest.rfind(' ') + 1));
     }
     void add_tensors(const Value& value, char letter) {
         if (const auto* one = std::get_if<Tensor>(&value))

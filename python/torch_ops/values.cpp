@@ -83,6 +83,11 @@ Tensor Tensor::another() const {
     return Tensor(made);
 }
 
+bool Tensor::is_defined() const {
+    std::int32_t found = 0;
+    return torch_api().aoti_torch_get_device_type(handle_, &found) == 0;
+}
+
 std::span<const std::int64_t> Tensor::sizes() const {
     std::int64_t axes = 0;
     std::int64_t* sizes = nullptr;

@@ -32,6 +32,7 @@ public:
     [[nodiscard]] AtenTensorHandle release() { return std::exchange(handle_, nullptr); }
     [[nodiscard]] Tensor another() const;  ///< one more reference
 
+    [[nodiscard]] bool is_defined() const;
     [[nodiscard]] std::span<const std::int64_t> sizes() const;
     [[nodiscard]] std::span<const std::int64_t> strides() const;
     [[nodiscard]] std::int32_t dtype() const;

@@ -43,6 +43,29 @@ TEST(Attention, IsNotByUlyssesWhereHeadsCannotBeSharedOut) {
     EXPECT_TRUE(std::ranges::is_sorted(odd, {}, [](const auto& c) { return !c.pruned.empty(); }));
 }
 
+TEST(Attention, OfAStrategyThatLeavesTheKindOpenGetsTheOneThatIsChosen) {
+    const Machine machine = *find_machine("h200x8");
+    const std::string head = "attention:D=128,causal=1,dtype=bf16,ranks=4,sms=132,";
+    std::vector<std::string> kinds;
+    for (const char* rows : {"S=65536,H=32,HKV=4", "S=16384,H=30,HKV=30", "S=8192,H=32,HKV=32",
+                             "S=262144,H=7,HKV=1,sharding=zigzag"}) {
+        const Problem problem = *parse_problem(head + rows, 4, 132);
+        const Strategy chosen = choose(problem, machine).strategy;
+        for (const Strategy& open : {Strategy{}, Strategy{.split = 2}, Strategy{.head_parts = 2}}) {
+            const Strategy made = complete(problem, machine, open);
+            EXPECT_EQ(made.kind, chosen.kind) << rows;
+            EXPECT_EQ(made.inner, chosen.inner) << rows;
+            EXPECT_EQ(made.split, open.split) << rows;
+        }
+        EXPECT_EQ(complete(problem, machine, {.kind = "ring"}).kind, "ring");
+        EXPECT_EQ(complete(problem, machine, {.placement = Placement::unfused}).kind, "");
+        kinds.push_back(chosen.kind);
+    }
+    EXPECT_TRUE(std::ranges::any_of(kinds, [](const std::string& kind) { return kind != "all_gather"; }));
+    const Problem asked = *parse_problem(head + "S=16384,H=32,HKV=8,kind=ring", 4, 132);
+    EXPECT_EQ(complete(asked, machine, {}).kind, "ring");
+}
+
 TEST(Attention, IsChosenLikeEveryOperatorAndTellsWhereUnfusedWouldBeFaster) {
     Machine machine = *find_machine("h200x8");
     const Problem problem = *parse_problem("attention:S=32768,H=16,HKV=16,D=128,causal=0", 8, 132);

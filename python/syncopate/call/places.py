@@ -120,16 +120,16 @@ DEVICE_TYPES = {"cuda": "cuda", "host": "cpu"}  # torch's names of the devices
 
 
 def require_tensors(**given: object) -> None:
-    """Raises TypeError, naming the operand, for what is no tensor, and as require_memory does."""
+    """Raises as require_memory does."""
     for name, value in given.items():
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
         require_memory(name, value)
 
 
 def require_memory(name: str, tensor: torch.Tensor) -> None:
-    """Raises TypeError, naming the operand, for a tensor that stands for others, and ValueError for one whose memory does not hold
-    its values: kernels read what is there."""
+    """Raises TypeError, naming the operand, for what is no tensor, or stands for others, and ValueError for one whose memory does not
+    hold its values: kernels read what is there."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
     if torch.compiler.is_compiling():  # the op that is traced looks at what comes
         return
     kind = type(tensor)

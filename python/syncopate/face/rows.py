@@ -169,6 +169,8 @@ def unequal_rows(length: int | None) -> Iterator[None]:
 def _axis(x: torch.Tensor, dim: int) -> int:
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"expected a torch.Tensor, got {type(x).__name__}")
+    if hasattr(x, "placements"):
+        raise TypeError("a DTensor says itself which rows a rank holds: give its to_local()")
     require_whole("dim", dim)
     if not -x.dim() <= dim < x.dim():
         raise ValueError(f"dim: a tensor of shape {list(x.shape)} has no axis {dim}")

@@ -24,6 +24,7 @@ from ..strategy import Strategy, given
 from .attention import Attention
 from .attention_rules import require_options
 from .differentiable import STRATEGY_REFUSED, recorded, wanted
+from .no_elements import of_nothing
 from .operator import members_of
 
 #: Set-ups that are kept: packed sequences have other documents at each step.
@@ -72,6 +73,10 @@ def attention(
             f"expected q [B, H, rows, D] and k, v [B, HKV, rows, D], got {list(q.shape)}, {list(k.shape)} and {list(v.shape)}"
         )
     b, h, rows, d = q.shape
+    if 0 in (b, h, rows) and length is None and k.shape[0] == b and k.shape[2] == rows and k.shape[3] == d:
+        given_ones, extents = {"q": q, "k": k, "v": v}, (*q.shape, k.shape[1])
+        o = of_nothing("attention", members, extents, given_ones, q.shape)
+        return o, of_nothing("attention", members, extents, given_ones, q.shape[:3], dtype=torch.float32)
     s = rows * members.size if length is None else length
     documents = tuple(documents_of(cu_seqlens, s))
 

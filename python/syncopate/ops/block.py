@@ -22,6 +22,7 @@ from ..group import Group
 from ..strategy import Strategy, given
 from .differentiable import STRATEGY_REFUSED, recorded, wanted
 from .gather import AllGatherMatmul
+from .no_elements import of_nothing
 from .operator import Operator, cached, members_of, problem_of
 from .product_kernel import Product
 from .reduce import MatmulReduceScatter
@@ -178,7 +179,7 @@ def feed_forward(
     called, tensors = (FeedForward, group, *options.values()), (x, w1, w2)
     if (y := known.call(called, tensors, out)) is not None:
         return y
-    require_tensors(x=x, w1=w1, w2=w2)
+    require_tensors(x=x, w1=w1, w2=w2, **({} if out is None else {"out": out}))
     members = members_of(group, "cuda" if x.is_cuda else "host")
     fits = x.dim() == w1.dim() == w2.dim() == 2 and x.shape[1] == w1.shape[0] and w1.shape[1] == w2.shape[0]
     if not fits:
@@ -191,6 +192,17 @@ def feed_forward(
         }
         return recorded(FeedForward.name, members, (x, w1, w2), names, refused, **options)
     extents = (x.shape[0] * members.size, x.shape[1], w1.shape[1], w2.shape[1])
+    if 0 in extents:
+        operands = {"x": x, "w1": w1, "w2": w2}
+        return of_nothing(
+            FeedForward.name,
+            members,
+            extents,
+            operands,
+            (x.shape[0], w2.shape[1]),
+            out=out,
+            options=str(options),
+        )
     entry = cached(FeedForward, extents, x.dtype, members, **options)
     taken = [rows(one) for one in tensors]
     y = run(entry.operator, *taken, out)

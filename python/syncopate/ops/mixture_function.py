@@ -26,6 +26,7 @@ from .mixture import Moe
 from .mixture_handle import Handle
 from .mixture_scaled import ScaledMoe, ScaledTensorMoe, kind_of_scales
 from .mixture_tensor import TensorMoe
+from .no_elements import of_nothing
 from .operator import members_of
 
 MOST = 16  # set-ups that are kept
@@ -155,6 +156,12 @@ def moe(
         given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
         routed = (x, topk_ids, topk_weights, w1, w2)
     members = members_of(group, "cuda" if x.is_cuda else "host")
+    if not x.shape[0]:
+        extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
+        as_made = out_dtype or (torch.bfloat16 if is_fp8 else x.dtype)
+        return of_nothing(
+            "moe", members, extents, {"x": x, "w1": w1, "w2": w2}, x.shape, dtype=as_made, options=parallel
+        )
     if is_fp8:
         refuse_gradients_of_fp8("sy.ops.moe", given, scales)
         return of_fp8(*routed, scales, members, activation, bound, over, parallel, out_dtype, **own)

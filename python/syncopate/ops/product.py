@@ -18,8 +18,11 @@ from ..group import Group
 from ..strategy import Strategy
 from . import scales as scaling
 from .differentiable import STRATEGY_REFUSED, recorded, wanted
+from .no_elements import of_nothing
 from .operator import Data, Operator, Weights, cached, members_of, problem_of
 from .scales import Scales
+from .shards import count, rows_of
+from .unfused import activated
 
 
 class OneProduct(Operator):
@@ -188,7 +191,9 @@ def call_cached(
     tensors = x, w, bias, *(scales if isinstance(scales, Sequence) else ())
     if (y := known.call(called, tensors, out)) is not None:
         return y
-    require_tensors(x=x, w=w)
+    require_tensors(
+        x=x, w=w, **{name: one for name, one in (("bias", bias), ("out", out)) if one is not None}
+    )
     if "axis" in options:
         require_whole("axis", options["axis"])
     if gathered not in (None, 0, 1):
@@ -217,6 +222,13 @@ def call_cached(
         }
         return recorded(kind.name, members, (x, w), names, refused, bias=bias, **options)
     kinds, scales = scaling.taken(scales, x.shape[0], n, k)
+    if 0 in (m, n, k):
+        y = of_nothing(
+            kind.name, members, (m, n, k), {"x": x, "w": w} | ({} if bias is None else {"bias": bias}),
+            (count(rows_of(m, members.size, members.rank)) if kind.shares_rows else m, n),
+            out=out, dtype=out_dtype or (torch.bfloat16 if x.dtype == torch.float8_e4m3fn else x.dtype), options=str(options),
+        )  # fmt: skip
+        return activated(y if bias is None else y.add_(bias), options.get("activation", ""))
     laid, (given_w, transposed) = rows(x), weight(w)
     bias = None if bias is None else bias.contiguous()
     entry = cached(

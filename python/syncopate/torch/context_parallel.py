@@ -146,6 +146,9 @@ class _Sharded:
             "attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa,
         }  # fmt: skip
         operands = [query, key, value]
+        for name, one in zip(("query", "key", "value"), operands, strict=True):
+            if not isinstance(one, torch.Tensor):
+                raise TypeError(f"{_FUNCTION}: {name} must be a torch.Tensor, not {type(one).__name__}")
         for name in ("is_causal", "enable_gqa"):
             if not isinstance(given[name], bool):  # as torch has it
                 raise TypeError(f"{_FUNCTION}: {name} must be bool, not {type(given[name]).__name__}")

@@ -42,12 +42,21 @@ for _name, _tags in (("moe_scaled", ()), ("moe_scaled_forward", TAGS)):
     library.define(f"{_name}({_SCALED}, {_OPTIONS}, *, ScalarType? out_dtype=None) -> Tensor", tags=_tags)
 
 
+def _require_tensors(given: dict[str, torch.Tensor | None]) -> None:
+    """torch takes None for a tensor, too."""
+    for name, one in given.items():
+        if one is None:
+            raise TypeError(f"moe: {name}: expected a torch.Tensor, got None")
+
+
 def _moe(
     x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error", parallel="expert"
 ) -> torch.Tensor:
     given = (x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over, parallel)
     differentiable = (x, topk_weights, w1, w2)
-    refuse_tangents(dict(zip(("x", "topk_weights", "w1", "w2"), differentiable, strict=True)))
+    named = dict(zip(("x", "topk_weights", "w1", "w2"), differentiable, strict=True))
+    _require_tensors(named | {"topk_ids": topk_ids})
+    refuse_tangents(named)
     if torch.is_grad_enabled() and any(one.requires_grad for one in differentiable):
         return torch.ops.syncopate.moe_kept(*given)[0]
     return torch.ops.syncopate.moe_forward(*given)
@@ -57,6 +66,7 @@ def _moe_scaled(x, topk_ids, topk_weights, w1, w2, scales, *rest, out_dtype=None
     from ..ops.mixture_function import refuse_gradients_of_fp8
 
     given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
+    _require_tensors(given | {"topk_ids": topk_ids})
     refuse_gradients_of_fp8("syncopate.moe_scaled", given, scales)
     return torch.ops.syncopate.moe_scaled_forward(
         x, topk_ids, topk_weights, w1, w2, scales, *rest, out_dtype=out_dtype

@@ -185,12 +185,20 @@ std::int32_t left_free(const Problem& problem, const Strategy& strategy, const C
            (beside ? strategy.engine_blocks.value_or(fuse::Options{}.engine_blocks) : 0);
 }
 
-/// Attention's kernel, as it runs on the machine.
+/// Attention's kind, where neither the problem nor the strategy says it, and its kernel, as it runs on the machine.
 Strategy complete_attention(const Problem& problem, const Machine& machine, Strategy made,
                             const ChooseOptions& options) {
+    const Result<AttentionProblem> attention = attention_problem(problem, machine);
+    if (attention && made.kind.empty() && made.placement != Placement::unfused) {
+        AttentionProblem of_kinds = *attention;
+        of_kinds.spec.reset();
+        const Strategy found =
+            choose(of_kinds, machine, nullptr, {.unfused = false, .device = options.device}).strategy;
+        made.kind = found.kind;
+        if (made.inner == 0) made.inner = found.inner;
+    }
     const std::int32_t sms = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
     if (!made.programs) made.programs = std::max(1, sms - left_free(problem, made, options));
-    const Result<AttentionProblem> attention = attention_problem(problem, machine);
     if (!attention || !made.tiles.empty()) return made;
     const bool cuda = options.device == fuse::Device::cuda;
     const bool gluon = cuda && attention->kernel.name == AttentionKernelName::gluon;

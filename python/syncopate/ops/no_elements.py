@@ -1,0 +1,52 @@
+"""Calls of the functions in which an extent is 0, as torch has them: results without elements, or sums of nothing. No kernel runs and
+nothing is sent; the first call of its kind asks whether all ranks make it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from ..call import cache
+from ..call.places import check_operand, require_apart, written
+from ..call.same_call import require_same_call
+from ..group import Group
+
+
+def of_nothing(
+    name: str,
+    group: Group,
+    extents: Sequence[int],
+    operands: Mapping[str, torch.Tensor],
+    shape: Sequence[int],
+    *,
+    out: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    options: str = "",
+) -> torch.Tensor:
+    """Zeros of that shape, and of that dtype (default: the first operand's), also of the gradients of those operands that ask for one.
+    Raises ValueError as an operator does, for operands that do not fit together, and where the ranks' calls differ."""
+    first, *others = operands.items()
+    for other, one in others:
+        if one.dtype != first[1].dtype or one.device != first[1].device:
+            raise ValueError(
+                f"{other}: expected {first[1].dtype} on {first[1].device}, as {first[0]} is, got {one.dtype} on {one.device}"
+            )
+    dtype = dtype or first[1].dtype
+    call = (name, "of no elements", *extents, dtype, id(group), options)
+
+    def made() -> cache.Entry:
+        require_same_call(name, group, tuple(extents), f"{dtype} {options}".strip())
+        return cache.Entry(group, reason="no elements")
+
+    cache.find(f"ops.{name}", first[1].is_cuda, call, made)
+    if out is not None:
+        check_operand("out", out, tuple(shape), dtype, group.device)
+        require_apart("out", out)
+        written(out)
+        return out.zero_()
+    zeros = torch.zeros(*shape, dtype=dtype, device=first[1].device)
+    for one in operands.values():
+        if torch.is_grad_enabled() and one.requires_grad:
+            zeros = zeros + one.reshape(-1)[:0].sum().to(dtype)
+    return zeros
