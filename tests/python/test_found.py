@@ -64,3 +64,29 @@ def test_a_mixtures_winner_that_does_not_run_gives_way_to_the_default_on_all_ran
     environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": str(HERE.parents[1] / "python"), **cache}
     outcome = run(sys.executable, HERE / "host_found_moe.py", RANKS, *experts, **environment)
     assert outcome.code == 0, outcome.out + outcome.err
+
+
+def test_attentions_winner_that_does_not_run_gives_way_to_another_kind_on_all_ranks(run, syncopate, tmp_path):
+    from syncopate.strategy.store_scope import scope
+
+    heads = (2, 4, 6, 8)
+
+    def winner(count: int) -> dict:
+        return {
+            **scope("host"),
+            "family": f"attention:B=1,H={count},HKV={count},D=16,causal=0,dtype=bf16",
+            "rows": 128,
+            "ranks": RANKS,
+            "strategy": {"kind": "ring", "split": 2},
+            **dict.fromkeys(("us", "default_us", "unfused_us"), 1.0),
+            "when": 1,
+            "trials": [],
+        }
+
+    file = tmp_path / "winners.json"
+    file.write_text(json.dumps({"schema": "syncopate.tuning/1", "results": [*map(winner, heads)]}))
+    cache = {"SYNCOPATE_CACHE_DIR": str(tmp_path), "SYNCOPATE_TUNE": "read"}
+    assert syncopate("tune", "--import", file, **cache).out == "4 of 4 results are new here\n"
+    environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": str(HERE.parents[1] / "python"), **cache}
+    outcome = run(sys.executable, HERE / "host_found_attention.py", RANKS, *heads, **environment)
+    assert outcome.code == 0, outcome.out + outcome.err

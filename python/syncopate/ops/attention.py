@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -14,9 +14,10 @@ from ..call.places import check_operand, require_apart, require_pair, written
 from ..call.prepared import Prepared, timing
 from ..face.fused import FusedKernel
 from ..face.rows import documents_of, require_sharding
-from ..group import Group
+from ..group import FailedTogether, Group
 from ..plans import Rows
 from ..strategy import Strategy
+from ..strategy.failures import warn_of_default
 from . import attention_choice, attention_rules
 from .attention_gather import AllGather
 from .attention_kernel import AttentionKernel, AttentionProblem
@@ -24,7 +25,7 @@ from .attention_passes import AttentionPasses
 from .attention_rules import KINDS, AttentionTiling, attention_tiling, padded_head
 from .attention_whole import AttentionAtOnce
 from .differentiable import refuse_gradients
-from .operator import members_of
+from .operator import is_capturing, members_of
 
 if TYPE_CHECKING:
     from ..call.executable import Executable
@@ -129,15 +130,44 @@ class Attention:
             tiling or self.documents or self.window or bounded or inner or parts or split != 1
             or self.scale != d**-0.5
         ) and self.all_rows == _syncopate.ops.attention_rows(*shared_out, False)  # fmt: skip
-        attention_choice.take(self, attention_choice.chosen(self, strategy, most))
+        self._asked_for = kind, inner, split, parts
+        self._timing = timing(deadline, host_delay, seed)
+        self._way: AttentionPasses | AttentionAtOnce | None = None
+        self._left: list[AttentionPasses | AttentionAtOnce] = []  # by what was found and failed
+        taken, found = attention_choice.chosen(self, strategy, most)
+        #: What tuning found has yet to show that it works here, on all ranks.
+        self._on_trial = found and taken.fused
+        if self._on_trial:
+            with self.group.calling(self._what):
+                self._together("made", lambda: self._take(taken, most))
+        else:
+            self._take(taken, most)
         if nodes > 1 and self.device.type == "cuda" and not self.is_gluon:
             # Its tiles, one a program, may hold all multiprocessors while they wait for what NCCL brings on one.
             raise ValueError(
                 "attention over nodes on GPUs takes the kernel for Hopper, whose programs leave room for NCCL"
             )
-        self._timing = timing(deadline, host_delay, seed)
-        self._way = self._set_up(most)
         self._recorded: Attention | None = None  # the same by the plain kernel, which keeps times
+
+    def _take(self, strategy: Strategy, most: int | None) -> None:
+        attention_choice.take(self, strategy)
+        self._way = self._set_up(most)
+
+    def _together(self, what: str, work: Callable[[], Any]) -> bool:
+        """Work by a strategy that tuning found. Where it fails on any rank, all take the kind that is chosen without it: False."""
+        try:
+            self.group.together(what, work)
+            return True
+        except FailedTogether as error:
+            warn_of_default(self.spec, self.strategy.name, error, stacklevel=4)
+        self._on_trial = False
+        if self._way is not None and self._way.prepared is not None:
+            self._left.append(self._way)
+        self.kind, self.inner, self.split, self.parts = self._asked_for
+        self.kernel = AttentionKernel(self.kernel.problem, self.group, None, Strategy())
+        taken, _ = attention_choice.chosen(self, None, None, looks=False)
+        self._take(taken, None)
+        return False
 
     def _require(self, inner: int) -> None:
         h, hkv = self.h, self.hkv
@@ -175,8 +205,9 @@ class Attention:
             kernel.place(self.rows)
         gather = AllGather(self.group, self.all_rows, self.device) if self.strategy.unfused else None
         return AttentionAtOnce(
-            made, kernel, self.all_rows, self.strategy, gather, what=self._what, **self._timing
-        )
+            made, kernel, self.all_rows, self.strategy, gather, what=self._what, in_step=self._on_trial,
+            **self._timing,
+        )  # fmt: skip
 
     @property
     def _what(self) -> str:
@@ -239,7 +270,7 @@ class Attention:
     @property
     def _executable(self) -> Executable | None:
         """By which C++ makes a whole call alone; None before the first call, and where it takes several."""
-        alone = isinstance(self._way, AttentionAtOnce) and not self.strategy.unfused
+        alone = isinstance(self._way, AttentionAtOnce) and not (self.strategy.unfused or self._on_trial)
         return self._way.executable if alone else None
 
     def drops(self) -> bool:
@@ -277,10 +308,28 @@ class Attention:
         if out is not None:
             written(o, lse)
         wide = self._padded(q, k, v, o)
-        self._way(*wide, lse)
+        if not self._on_trial or is_capturing(self.device) or not self._try(*wide, lse):
+            self._way(*wide, lse)
         if self.padded_d != self.d:
             o.copy_(wide[3][..., : self.d])
         return o, lse
+
+    def _try(self, *operands: torch.Tensor) -> bool:
+        """The first call by what tuning found. False: it failed, and another way is set up. Collective."""
+
+        def first() -> None:
+            try:
+                self._way(*operands)
+                self.check()
+            except Exception:
+                if self._way.prepared is not None:  # else the ranks' calls differ
+                    self._way.prepared.op.give_up()  # the others need not wait for what fails here
+                raise
+
+        with self.group.calling(self._what):
+            ran = self._together("prepared", self._way.prepare) and self._together("run", first)
+        self._on_trial = False
+        return ran
 
     def _padded(self, *operands: torch.Tensor) -> list[torch.Tensor]:
         """With heads of the kernel's size: columns of zeros change no score, and make columns of zeros."""
@@ -337,6 +386,9 @@ class Attention:
 
     def prepare(self) -> Prepared:
         """Fuses and compiles on first use. Collective."""
+        if self._on_trial and self.prepared is None:
+            with self.group.calling(self._what):
+                self._together("prepared", self._way.prepare)
         return self._way.prepare()
 
     def empty_outputs(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -365,7 +417,9 @@ class Attention:
         if self._recorded is not None:
             self._recorded.close()
             self._recorded = None
-        self._way.close()
+        for way in (*self._left, self._way):
+            way.close()
+        self._left.clear()
 
     @property
     def heap_bytes(self) -> int:

@@ -23,17 +23,22 @@ def spec_of(op: Attention) -> str:
     return f"attention:{extents}{kind}{rows},dtype={DTYPE_NAMES[op.dtype]},{where}"
 
 
-def chosen(op: Attention, strategy: Strategy | None, most: int | None) -> Strategy:
-    """The one that is given; else the kind that is chosen, by rank 0 for all. Collective then. `most`: as of Attention._set_up."""
+def chosen(
+    op: Attention, strategy: Strategy | None, most: int | None, *, looks: bool = True
+) -> tuple[Strategy, bool]:
+    """The one that is given; else the kind that is chosen, by rank 0 for all, and whether tuning found it, where it `looks` for
+    that. Collective then. `most`: as of Attention._set_up."""
     group, kernel = op.group, op.kernel
     op.why = "it was told to"
     if strategy is not None and (strategy.unfused or strategy.kind or op.kind != "auto"):
-        return strategy
+        return strategy, False
     if strategy is not None and strategy.inner:
         raise ValueError("inner: of a kind that is named, by the strategy or the call")
     device = device_name() if group.device == "cuda" else ""
     # What is found, and the estimate, is of one node.
-    known = op.is_usual and strategy is None and group.nodes == 1 and (device or group.device == "host")
+    known = (
+        looks and op.is_usual and strategy is None and group.nodes == 1 and (device or group.device == "host")
+    )
     stored = scope(group.device) if known else {}
     if stored:
         search_if_asked(op.spec, group)
@@ -49,8 +54,8 @@ def chosen(op: Attention, strategy: Strategy | None, most: int | None) -> Strate
     with group.calling(op._what):
         found, measured = shared(found, measured, group)
     if strategy is not None:
-        return replace(strategy, kind=found.kind, inner=found.inner)
-    return found
+        return replace(strategy, kind=found.kind, inner=found.inner), False
+    return found, measured
 
 
 def take(op: Attention, strategy: Strategy) -> None:
