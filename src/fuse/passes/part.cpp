@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <ranges>
 #include <set>
 #include <string_view>
 #include <type_traits>
@@ -64,24 +65,20 @@ public:
         add(text.size());
         for (const char byte : text) add(static_cast<unsigned char>(byte));
     }
-    void add(const plan::Region& region) {
-        add(region.size());
-        for (const plan::Interval& interval : region) {
-            add(interval.begin);
-            add(interval.end);
-        }
+    void add(const plan::Interval& interval) { add(interval.begin, interval.end); }
+    void add(const plan::OpRef& ref) { add(ref.rank, ref.index); }
+    void add(const plan::Chunk& chunk) { add(chunk.tensor, chunk.region); }
+    /// Regions, and lists of any of these.
+    template <typename List>
+        requires std::ranges::sized_range<List>
+    void add(const List& list) {
+        add(list.size());
+        for (const auto& one : list) add(one);
     }
-    void add(const plan::Chunk& chunk) {
-        add(chunk.tensor);
-        add(chunk.region);
-    }
-    void add(const std::vector<std::int64_t>& numbers) {
-        add(numbers.size());
-        for (const std::int64_t number : numbers) add(number);
-    }
-    void add(const std::vector<plan::Region>& boxes) {
-        add(boxes.size());
-        for (const plan::Region& box : boxes) add(box);
+    template <typename... Values>
+        requires(sizeof...(Values) > 1)
+    void add(const Values&... values) {
+        (add(values), ...);
     }
     /// What of `touched` is of this parameter, if anything is.
     template <typename Touched>
@@ -99,37 +96,17 @@ private:
 std::string words_of(const std::vector<plan::Holding>& holdings) {
     Words words;
     words.add(holdings.size());
-    for (const plan::Holding& held : holdings) {
-        words.add(held.rank);
-        words.add(held.chunk);
-        words.add(held.partial);
-        words.add(held.of_all);
-        words.add(held.of.size());
-        for (const std::int32_t rank : held.of) words.add(rank);
-    }
+    for (const plan::Holding& held : holdings)
+        words.add(held.rank, held.chunk, held.partial, held.of_all, held.of);
     return words.text();
 }
 
 std::string words_of(const std::vector<plan::Op>& list) {
     Words words;
     words.add(list.size());
-    for (const plan::Op& op : list) {
-        words.add(op.kind);
-        words.add(op.peer);
-        words.add(op.src);
-        words.add(op.dst);
-        words.add(op.reduce);
-        words.add(op.backend);
-        words.add(op.collective);
-        words.add(std::string_view(*op.channel));
-        words.add(op.after.size());
-        for (const plan::OpRef before : op.after) {
-            words.add(before.rank);
-            words.add(before.index);
-        }
-        words.add(op.ranks->size());
-        for (const std::int32_t rank : *op.ranks) words.add(rank);
-    }
+    for (const plan::Op& op : list)
+        words.add(op.kind, op.peer, op.src, op.dst, op.reduce, op.backend, op.collective,
+                  std::string_view(*op.channel), op.after, *op.ranks);
     return words.text();
 }
 
@@ -137,11 +114,7 @@ std::string words_of(const std::vector<plan::Op>& list) {
 std::string words_of_loops(const kernel::Kernel& kernel) {
     Words words;
     words.add(kernel.tiles_differ);
-    for (const kernel::Loop& loop : kernel.loops) {
-        words.add(loop.trips);
-        words.add(loop.divisible);
-        words.add(loop.any_order);
-    }
+    for (const kernel::Loop& loop : kernel.loops) words.add(loop.trips, loop.divisible, loop.any_order);
     for (const kernel::Tile& tile : kernel.tiles) {
         words.add(tile.trips != nullptr);
         if (tile.trips != nullptr) words.add(*tile.trips);
@@ -152,29 +125,18 @@ std::string words_of_loops(const kernel::Kernel& kernel) {
 /// What tiles read and write through a bound parameter. What they touch else is each rank's own.
 std::string words_of(const kernel::Kernel& kernel, const kernel::Param& param) {
     Words words;
-    words.add(param.kind);
-    words.add(param.read);
-    words.add(param.written);
-    words.add(param.sent);
+    words.add(param.kind, param.read, param.written, param.sent);
     for (const kernel::ParamAccess& access : kernel.accesses) {
         if (access.param != param.name) continue;
-        words.add(access.stores);
-        words.add(access.by);
-        words.add(access.given);
-        words.add(access.rows);
-        words.add(std::string_view(access.fixed));
-        words.add(std::string_view(access.not_own));
+        words.add(access.stores, access.by, access.given, access.rows, std::string_view(access.fixed),
+                  std::string_view(access.not_own));
     }
     bool looped = false;
     for (std::size_t loop = 0; loop < kernel.loops.size(); ++loop) {
         for (const kernel::LoopSlice& slice : kernel.loops[loop].slices) {
             if (slice.param != param.name) continue;
             looped = true;
-            words.add(loop);
-            words.add(slice.dim);
-            words.add(slice.base);
-            words.add(slice.step);
-            words.add(slice.extent);
+            words.add(loop, slice.dim, slice.base, slice.step, slice.extent);
         }
     }
     for (const kernel::Tile& tile : kernel.tiles) {
@@ -191,14 +153,8 @@ std::string words_of(const kernel::Kernel& kernel, const kernel::Param& param) {
         if (loops == nullptr || *loops == nullptr) continue;
         looped = true;
         words.add((*loops)->size());
-        for (const kernel::LoopRead& read : **loops) {
-            words.add(read.loop);
-            words.add(read.dim);
-            words.add(read.base);
-            words.add(read.step);
-            words.add(read.extent);
-            words.add(read.boxes);
-        }
+        for (const kernel::LoopRead& read : **loops)
+            words.add(read.loop, read.dim, read.base, read.step, read.extent, read.boxes);
     }
     return words.text() + (looped ? words_of_loops(kernel) : std::string());
 }
@@ -206,10 +162,7 @@ std::string words_of(const kernel::Kernel& kernel, const kernel::Param& param) {
 /// In which order tiles run.
 std::string words_of(const kernel::Kernel& kernel) {
     Words words;
-    for (const kernel::TileAxis& axis : kernel.axes) {
-        words.add(axis.count);
-        words.add(axis.block);
-    }
+    for (const kernel::TileAxis& axis : kernel.axes) words.add(axis.count, axis.block);
     for (const kernel::Tile& tile : kernel.tiles) words.add(tile.program);
     words.add(kernel.traversal);
     return words.text();
