@@ -250,15 +250,7 @@ Result<LoopNest> read_loop_nest(std::string_view text, const std::string& file_n
 
 Result<Import> import_loop_nest(std::string_view text, const std::string& file_name, const ImportOptions&) {
     SYNCOPATE_TAKE(const LoopNest nest, read_loop_nest(text, file_name));
-    Result<plan::Plan> plan = plan_of(nest);
-    if (!plan) {
-        Error error = plan.error();
-        error.location.file = file_name;
-        return error;
-    }
-    Import made;
-    made.format = Format::loop;
-    made.plan = *std::move(plan);
+    SYNCOPATE_TAKE(Import made, imported(Format::loop, plan_of(nest), file_name));
     for (const Loop& loop : nest.loops) {
         if (loop.over < 0) continue;
         made.claims.emplace_back("loop " + escaped(loop.name),

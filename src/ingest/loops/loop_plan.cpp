@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "syncopate/ingest/loops/loop_ir.hpp"
+#include "syncopate/ingest/partition/partition_ir.hpp"
 #include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::ingest {
@@ -119,14 +120,6 @@ private:
         return false;
     }
 
-    [[nodiscard]] Coordinates coordinates(std::int32_t rank) const {
-        Coordinates at(nest_.mesh.axes.size());
-        for (std::size_t axis = at.size(); axis-- > 0;) {
-            at[axis] = rank % nest_.mesh.axes[axis].size;
-            rank /= nest_.mesh.axes[axis].size;
-        }
-        return at;
-    }
     [[nodiscard]] std::int32_t rank_at(const Coordinates& at) const {
         std::int32_t rank = 0;
         for (std::size_t axis = 0; axis < at.size(); ++axis)
@@ -136,7 +129,7 @@ private:
 
     /// `rank` with its coordinate along the loop's mesh axis moved by `by`.
     [[nodiscard]] std::int32_t moved(std::int32_t rank, const Loop& loop, std::int64_t by) const {
-        Coordinates at = coordinates(rank);
+        Coordinates at = coordinates_of(nest_.mesh, rank);
         const auto axis = static_cast<std::size_t>(loop.over);
         const std::int64_t size = nest_.mesh.axes[axis].size;
         at[axis] = static_cast<std::int32_t>(((at[axis] + by % size) % size + size) % size);

@@ -10,6 +10,18 @@
 
 namespace syncopate::ingest {
 
+Result<Import> imported(Format format, Result<plan::Plan> plan, const std::string& file_name) {
+    if (!plan) {
+        Error error = plan.error();
+        error.location.file = file_name;
+        return error;
+    }
+    Import made;
+    made.format = format;
+    made.plan = *std::move(plan);
+    return made;
+}
+
 bool MeshDecoder::schema(Index node, const JsonPath& path, std::string_view expected) {
     std::string_view name;
     if (!string(node, path, name)) return false;

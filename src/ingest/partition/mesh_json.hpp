@@ -11,6 +11,9 @@
 
 namespace syncopate::ingest {
 
+/// What was made of a text in one of these schemas; an error is about its file.
+[[nodiscard]] Result<Import> imported(Format format, Result<plan::Plan> plan, const std::string& file_name);
+
 /// Methods return false once an error is recorded, as those of the base do.
 class MeshDecoder : protected plan::PartsDecoder {
 public:

@@ -124,13 +124,18 @@ private:
 
 }  // namespace
 
-plan::Region region_of(const Mesh& mesh, const plan::Tensor& tensor, const Placement& placement,
-                       std::int32_t rank, Uneven uneven) {
+std::vector<std::int32_t> coordinates_of(const Mesh& mesh, std::int32_t rank) {
     std::vector<std::int32_t> coordinates(mesh.axes.size());
     for (std::size_t axis = mesh.axes.size(); axis-- > 0;) {
         coordinates[axis] = rank % mesh.axes[axis].size;
         rank /= mesh.axes[axis].size;
     }
+    return coordinates;
+}
+
+plan::Region region_of(const Mesh& mesh, const plan::Tensor& tensor, const Placement& placement,
+                       std::int32_t rank, Uneven uneven) {
+    const std::vector<std::int32_t> coordinates = coordinates_of(mesh, rank);
     plan::Region region = tensor.whole();
     for (std::size_t i = 0; i < region.size() && i < placement.shard.size(); ++i) {
         for (const std::int32_t axis : placement.shard[i]) {
@@ -200,15 +205,7 @@ Result<PartitionProgram> read_partition(std::string_view text, const std::string
 
 Result<Import> import_partition(std::string_view text, const std::string& file_name, const ImportOptions&) {
     SYNCOPATE_TAKE(const PartitionProgram program, read_partition(text, file_name));
-    Result<plan::Plan> plan = plan_of(program);
-    if (!plan) {
-        Error error = plan.error();
-        error.location.file = file_name;
-        return error;
-    }
-    Import made;
-    made.format = Format::partition;
-    made.plan = *std::move(plan);
+    SYNCOPATE_TAKE(Import made, imported(Format::partition, plan_of(program), file_name));
     for (const Conversion& conversion : program.conversions) {
         made.claims.emplace_back(conversion.tensor.name, conversion_name(program.mesh, conversion));
     }

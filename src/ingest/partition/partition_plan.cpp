@@ -83,15 +83,6 @@ public:
     }
 
 private:
-    [[nodiscard]] std::vector<std::int32_t> coordinates(std::int32_t rank) const {
-        std::vector<std::int32_t> at(program_.mesh.axes.size());
-        for (std::size_t axis = at.size(); axis-- > 0;) {
-            at[axis] = rank % program_.mesh.axes[axis].size;
-            rank /= program_.mesh.axes[axis].size;
-        }
-        return at;
-    }
-
     /// Number of leading mesh coordinates that two ranks share: more is nearer.
     [[nodiscard]] std::size_t nearness(std::int32_t a, std::int32_t b) const {
         const auto& x = coordinates_[static_cast<std::size_t>(a)];
@@ -107,7 +98,8 @@ private:
             if (!has(after.partial, axis)) reduced.push_back(axis);
         }
         coordinates_.clear();
-        for (std::int32_t rank = 0; rank < num_ranks_; ++rank) coordinates_.push_back(coordinates(rank));
+        for (std::int32_t rank = 0; rank < num_ranks_; ++rank)
+            coordinates_.push_back(coordinates_of(program_.mesh, rank));
         sent_.assign(static_cast<std::size_t>(num_ranks_), 0);
 
         // Ranks that differ only along reduced axes are one source. Only ranks with equal coordinates along

@@ -149,13 +149,7 @@ private:
             if (!at_.expect("=", "after the results")) return false;
             at_.skip_blanks();
         }
-        if (at_.peek() == '"') {
-            const std::size_t start = at_.offset() + 1;
-            if (!at_.skip_string()) return false;
-            made.name = at_.text().substr(start, at_.offset() - 1 - start);
-        } else {
-            made.name = at_.name();
-        }
+        if (!read_name(made.name)) return false;
         if (made.name.empty()) return at_.fail("expected an operation, found " + at_.found());
         const std::string_view last = made.name.substr(made.name.rfind('.') + 1);
         is_function_ = last == "func" && made.results.empty();
@@ -417,18 +411,21 @@ private:
     }
 
     /// {a = 1 : i64, b, "c.d" = …}
+    /// Of an operation or an attribute: a word, or a string.
+    bool read_name(std::string_view& out) {
+        const bool quoted = at_.peek() == '"';
+        const std::size_t start = at_.offset() + 1;
+        if (quoted && !at_.skip_string()) return false;
+        out = quoted ? at_.text().substr(start, at_.offset() - 1 - start) : at_.name();
+        return true;
+    }
+
     bool dictionary(MlirOp& made) {
         at_.advance();
         if (at_.take("}")) return true;
         do {
             MlirAttribute attribute;
-            if (at_.peek() == '"') {
-                const std::size_t start = at_.offset() + 1;
-                if (!at_.skip_string()) return false;
-                attribute.name = at_.text().substr(start, at_.offset() - 1 - start);
-            } else {
-                attribute.name = at_.name();
-            }
+            if (!read_name(attribute.name)) return false;
             if (attribute.name.empty()) return at_.fail("expected an attribute's name, found " + at_.found());
             if (at_.take("=")) {
                 at_.skip_blanks();

@@ -78,18 +78,6 @@ Result<TimedProduct> product_from(const nlohmann::json& entry) {
     return objection.empty() ? Result<TimedProduct>(product) : Error{objection};
 }
 
-Status read_products(const nlohmann::json& read, std::vector<TimedProduct>& products) {
-    if (!read.contains("products")) return Done{};
-    const auto& list = read["products"];
-    if (!list.is_array()) return Error{"products: expected a list"};
-    for (std::size_t at = 0; at < list.size(); ++at) {
-        const Result<TimedProduct> product = product_from(list[at]);
-        if (!product) return Error{fmt::format("products[{}]: {}", at, product.error().message)};
-        products.push_back(*product);
-    }
-    return Done{};
-}
-
 Result<TimedCall> call_from(const nlohmann::json& entry) {
     if (!entry.is_array() || entry.size() != 4 ||
         !std::all_of(entry.begin(), entry.end() - 1, [](const auto& value) { return value.is_string(); }) ||
@@ -105,14 +93,17 @@ Result<TimedCall> call_from(const nlohmann::json& entry) {
     return call;
 }
 
-Status read_calls(const nlohmann::json& read, std::vector<TimedCall>& calls) {
-    if (!read.contains("calls")) return Done{};
-    const auto& list = read["calls"];
-    if (!list.is_array()) return Error{"calls: expected a list"};
+/// What is measured of each kind, by `from`; a machine without any has no such list.
+template <typename Timed>
+Status read_list(const nlohmann::json& read, const char* name, Result<Timed> (*from)(const nlohmann::json&),
+                 std::vector<Timed>& made) {
+    if (!read.contains(name)) return Done{};
+    const auto& list = read[name];
+    if (!list.is_array()) return Error{fmt::format("{}: expected a list", name)};
     for (std::size_t at = 0; at < list.size(); ++at) {
-        Result<TimedCall> call = call_from(list[at]);
-        if (!call) return Error{fmt::format("calls[{}]: {}", at, call.error().message)};
-        calls.push_back(*std::move(call));
+        Result<Timed> one = from(list[at]);
+        if (!one) return Error{fmt::format("{}[{}]: {}", name, at, one.error().message)};
+        made.push_back(*std::move(one));
     }
     return Done{};
 }
@@ -152,8 +143,8 @@ Result<Measurement> measurement_from_json(std::string_view text) {
         const Status tables = read_tables(read["tables"], made);
         if (!tables) return tables.error();
     }
-    SYNCOPATE_TRY(read_products(read, made.products));
-    SYNCOPATE_TRY(read_calls(read, made.calls));
+    SYNCOPATE_TRY(read_list(read, "products", product_from, made.products));
+    SYNCOPATE_TRY(read_list(read, "calls", call_from, made.calls));
     if (!read.contains("links")) return made;
     const auto& links = read["links"];
     const auto take = [&](const char* name, std::optional<double>& place) -> Status {

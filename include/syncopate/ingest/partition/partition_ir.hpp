@@ -54,6 +54,9 @@ struct PartitionProgram {
     Uneven uneven = Uneven::ceiling;
 };
 
+/// Of a rank, along each axis of the mesh.
+[[nodiscard]] std::vector<std::int32_t> coordinates_of(const plan::Mesh& mesh, std::int32_t rank);
+
 /// The part of `tensor` that `rank` holds; empty where there are more ranks than elements. Nested cuts: the
 /// part along the first mesh axis is cut again along the second.
 [[nodiscard]] plan::Region region_of(const plan::Mesh& mesh, const plan::Tensor& tensor,

@@ -11,6 +11,20 @@
 #include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
+namespace {
+
+/// Of an axis, times `factor`.
+const Piece* scaled_pieces(Arena& arena, const BlockAxis& axis, std::int64_t factor) {
+    Piece* pieces = arena.make<Piece>(static_cast<std::size_t>(axis.count));
+    for (std::int32_t p = 0; p < axis.count; ++p) {
+        pieces[p] = axis.pieces[p];
+        pieces[p].base = pieces[p].base * factor;
+        pieces[p].step = wrap_multiply(pieces[p].step, factor);
+    }
+    return pieces;
+}
+
+}  // namespace
 
 Affine Evaluator::lowest_highest(const Affine& a, bool highest) const {
     Affine result{a.constant, {}};
@@ -103,13 +117,7 @@ Value Evaluator::add(const Expr& e, const Value& left, const Value& right, std::
         } else if (skip_x && factor == 1) {
             axis.pieces = y.pieces, axis.count = y.count;
         } else if (skip_x) {
-            Piece* pieces = arena_.make<Piece>(static_cast<std::size_t>(y.count));
-            for (std::int32_t p = 0; p < y.count; ++p) {
-                pieces[p] = y.pieces[p];
-                pieces[p].base = pieces[p].base * factor;
-                pieces[p].step = wrap_multiply(pieces[p].step, factor);
-            }
-            axis.pieces = pieces, axis.count = y.count;
+            axis.pieces = scaled_pieces(arena_, y, factor), axis.count = y.count;
         } else if (x.count == 1 && y.count == 1) {
             Piece* piece = arena_.make<Piece>();
             *piece = {0, axis.extent, x.pieces[0].base + y.pieces[0].base * factor,
@@ -140,13 +148,7 @@ Value Evaluator::scaled(const Expr& e, const Block& block, std::int64_t factor) 
     for (std::int32_t j = 0; j < block.rank; ++j) {
         BlockAxis& axis = made->axes[j];
         if (axis.count == 0) continue;
-        Piece* pieces = arena_.make<Piece>(static_cast<std::size_t>(axis.count));
-        for (std::int32_t p = 0; p < axis.count; ++p) {
-            pieces[p] = axis.pieces[p];
-            pieces[p].base = pieces[p].base * factor;
-            pieces[p].step = wrap_multiply(pieces[p].step, factor);
-        }
-        axis.pieces = pieces;
+        axis.pieces = scaled_pieces(arena_, axis, factor);
     }
     return from_block(made);
 }
