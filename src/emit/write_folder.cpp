@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "syncopate/digest.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/try.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::emit {
 namespace {
@@ -48,13 +48,10 @@ public:
         for (const fs::directory_entry& entry : fs::directory_iterator(parent_, failure)) {
             const std::string name = entry.path().filename().string();
             if (!name.starts_with(stem_)) continue;
-            long pid = 0;
-            const char* end = name.data() + name.size();
-            const auto read = std::from_chars(name.data() + stem_.size(), end, pid);
-            const bool is_pid = read.ec == std::errc{} && read.ptr == end && pid > 0;
+            const long pid = whole_number<long>(std::string_view(name).substr(stem_.size())).value_or(0);
             const bool is_gone =
                 pid == ::getpid() || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH);
-            if (is_pid && is_gone) found.push_back(entry.path());
+            if (pid > 0 && is_gone) found.push_back(entry.path());
         }
         return found;
     }

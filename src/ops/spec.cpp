@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +16,7 @@
 #include "syncopate/ops/attention.hpp"
 #include "syncopate/ops/varied.hpp"
 #include "syncopate/try.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -39,13 +39,6 @@ constexpr std::array<std::string_view, 3> kActivations{"relu", "gelu", "silu"};
 
 constexpr std::int64_t kLargestExtent = std::int64_t{1} << 40;
 constexpr std::int64_t kMostSms = 100'000;
-
-std::optional<std::int64_t> integer(std::string_view text) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return value;
-}
 
 std::vector<std::string_view> operator_names() {
     std::vector<std::string_view> names;
@@ -72,7 +65,7 @@ bool are_numbers(std::string_view text, bool several) {
     for (std::size_t begin = 0; begin != std::string_view::npos;) {
         const std::size_t end = several ? text.find(':', begin) : std::string_view::npos;
         const std::optional<std::int64_t> number =
-            integer(text.substr(begin, end == std::string_view::npos ? end : end - begin));
+            whole_number<std::int64_t>(text.substr(begin, end == std::string_view::npos ? end : end - begin));
         if (!number || *number < 0) return false;
         begin = end == std::string_view::npos ? end : end + 1;
     }
@@ -81,7 +74,7 @@ bool are_numbers(std::string_view text, bool several) {
 
 /// 0 or 1.
 Result<std::int64_t> flag(std::string_view name, std::string_view value) {
-    const std::optional<std::int64_t> number = integer(value);
+    const std::optional<std::int64_t> number = whole_number<std::int64_t>(value);
     if (!number || *number < 0 || *number > 1)
         return usage(fmt::format("{}: expected 0 or 1, got \"{}\"", name, escaped(value)));
     return *number;
@@ -89,7 +82,7 @@ Result<std::int64_t> flag(std::string_view name, std::string_view value) {
 
 Result<std::int64_t> positive(std::string_view name, std::string_view value, std::int64_t most,
                               std::int64_t least = 1) {
-    const std::optional<std::int64_t> number = integer(value);
+    const std::optional<std::int64_t> number = whole_number<std::int64_t>(value);
     if (!number || *number < least || *number > most)
         return usage(fmt::format("{}: expected an integer from {} to {}, got \"{}\"", name, least, most,
                                  escaped(value)));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "syncopate/names.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -20,12 +20,9 @@ constexpr std::array<std::string_view, 5> kFlags{"pull", "one_step", "kernel_sum
                                                  "chunking.peer_by_peer"};
 
 Json value_of(const Word& given) {
-    std::int64_t number = 0;
-    const char* const last = given.value.data() + given.value.size();
-    const auto [end, error] = std::from_chars(given.value.data(), last, number);
-    if (error == std::errc{} && end == last) {
-        if (std::ranges::find(kFlags, given.name) != kFlags.end()) return number != 0;
-        return number;
+    if (const std::optional<std::int64_t> number = whole_number<std::int64_t>(given.value)) {
+        if (std::ranges::find(kFlags, given.name) != kFlags.end()) return *number != 0;
+        return *number;
     }
     if (given.value == "true" || given.value == "false") return given.value == "true";
     return given.value;

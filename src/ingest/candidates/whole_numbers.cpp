@@ -1,8 +1,8 @@
 #include "ingest/candidates/whole_numbers.hpp"
+#include "syncopate/whole_number.hpp"
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <limits>
 
 namespace syncopate::ingest {
@@ -18,9 +18,8 @@ struct Type {
 Type type_of(const std::string& dtype) {
     if (dtype == "pred") return {true, false, 1};
     if (dtype.size() < 2 || (dtype[0] != 's' && dtype[0] != 'u')) return {};
-    int bits = 0;
-    const auto [stop, error] = std::from_chars(dtype.data() + 1, dtype.data() + dtype.size(), bits);
-    if (error != std::errc{} || stop != dtype.data() + dtype.size() || bits < 1 || bits > 64) return {};
+    const int bits = whole_number<int>(std::string_view(dtype).substr(1)).value_or(0);
+    if (bits < 1 || bits > 64) return {};
     return {false, dtype[0] == 's', bits};
 }
 

@@ -1,11 +1,11 @@
 #include "ingest/msccl/xml_element.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
 #include "syncopate/names.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::ingest {
 
@@ -85,10 +85,9 @@ bool XmlReader::integer(pugi::xml_node node, const char* name, std::int64_t lowe
                         std::int64_t& out) {
     std::string value;
     if (!text(node, name, value)) return false;
-    const auto read = std::from_chars(value.data(), value.data() + value.size(), out);
-    if (read.ec != std::errc() || read.ptr != value.data() + value.size()) {
-        return fail(node, fmt::format("{}=\"{}\" is no integer", name, escaped(value)));
-    }
+    const std::optional<std::int64_t> number = whole_number<std::int64_t>(value);
+    if (!number) return fail(node, fmt::format("{}=\"{}\" is no integer", name, escaped(value)));
+    out = *number;
     return (out >= lowest && out <= highest) ||
            fail(node, fmt::format("{}=\"{}\" is not in {} to {}", name, out, lowest, highest));
 }

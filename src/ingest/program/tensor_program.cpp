@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "syncopate/names.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::ingest {
 
@@ -44,10 +44,8 @@ Result<std::size_t> choose_module(const std::vector<std::string_view>& names, st
     }
     if (found.size() == 1) return found.front();
     if (found.empty() && names.size() > 0) {  // a number
-        std::size_t number = 0;
-        const char* const end = module.data() + module.size();
-        const auto [stop, problem] = std::from_chars(module.data(), end, number);
-        if (problem == std::errc() && stop == end && number < names.size()) return number;
+        const std::optional<std::size_t> number = whole_number<std::size_t>(module);
+        if (number && *number < names.size()) return *number;
     }
     const std::string what =
         module.empty() ? fmt::format("holds {} modules", names.size())

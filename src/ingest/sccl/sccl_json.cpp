@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -20,6 +19,7 @@
 #include "syncopate/json_document.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/try.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -129,9 +129,8 @@ private:
         std::vector<bool> seen(out.size(), false);
         return members(node, path, [&](Index key, Index value, const JsonPath& at) {
             const std::string_view name = at.key;
-            std::size_t rank = 0;
-            const auto parsed = std::from_chars(name.data(), name.data() + name.size(), rank);
-            if (parsed.ec != std::errc() || parsed.ptr != name.data() + name.size() || rank >= out.size())
+            const std::size_t rank = whole_number<std::size_t>(name).value_or(out.size());
+            if (rank >= out.size())
                 return fail(key, path,
                             fmt::format("has the key \"{}\"; expected the ranks 0 to {}", escaped(name),
                                         out.size() - 1));

@@ -1,6 +1,5 @@
 // The notations of the command line for arguments, tensors and grids.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -14,6 +13,7 @@
 #include "syncopate/kernel/model/arguments.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/try.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::kernel {
 namespace {
@@ -29,24 +29,17 @@ std::vector<std::string> split(const std::string& text, char separator) {
     }
 }
 
-bool integer(const std::string& text, std::int64_t& value) {
-    const char* end = text.data() + text.size();
-    const auto [stop, code] = std::from_chars(text.data(), end, value);
-    return code == std::errc() && stop == end && !text.empty();
-}
-
 /// Whole numbers, a part of what was `given`.
 Result<std::vector<std::int64_t>> integers(const std::string& text, char separator, std::int64_t least,
                                            const std::string& given) {
     std::vector<std::int64_t> result;
     for (const std::string& part : split(text, separator)) {
-        std::int64_t value = 0;
+        const std::optional<std::int64_t> value = whole_number<std::int64_t>(part);
         if (part.empty()) return usage_error("`" + given + "` lacks a whole number");
-        if (!integer(part, value))
-            return usage_error("`" + part + "` in `" + text + "` is not a whole number");
+        if (!value) return usage_error("`" + part + "` in `" + text + "` is not a whole number");
         if (value < least)
             return usage_error("`" + part + "` in `" + text + "` is below " + std::to_string(least));
-        result.push_back(value);
+        result.push_back(*value);
     }
     return result;
 }
@@ -59,12 +52,14 @@ Result<std::vector<std::int64_t>> integers_of_file(const std::string& path) {
     for (std::size_t begin = text.find_first_not_of(kBetween); begin != std::string::npos;) {
         const std::size_t end = std::min(text.find_first_of(kBetween, begin), text.size());
         const std::string part = text.substr(begin, end - begin);
-        if (!integer(part, result.emplace_back())) {
+        const std::optional<std::int64_t> value = whole_number<std::int64_t>(part);
+        if (!value) {
             const auto line =
                 std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
             return Error{"`" + escaped(part) + "` is not a whole number",
                          {.file = path, .line = static_cast<int>(line) + 1}};
         }
+        result.push_back(*value);
         begin = text.find_first_not_of(kBetween, end);
     }
     if (result.empty()) return Error{"holds no whole number", {.file = path}};
@@ -107,7 +102,7 @@ Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text) {
             return usage_error("`" + part + "` is not NAME=VALUE");
         const std::string name = part.substr(0, equals);
         std::string value = part.substr(equals + 1);
-        std::int64_t number = 0;
+        const std::optional<std::int64_t> number = whole_number<std::int64_t>(value);
         Scalar scalar;
         if (value == "True") {
             scalar = true;
@@ -115,8 +110,8 @@ Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text) {
             scalar = false;
         } else if (value == "None") {
             scalar = NoneValue{};
-        } else if (integer(value, number)) {
-            scalar = number;
+        } else if (number) {
+            scalar = *number;
         } else {
             char* end = nullptr;
             const double real = std::strtod(value.c_str(), &end);

@@ -1,7 +1,6 @@
 #include "syncopate/plan/model/notation.hpp"
 
 #include <array>
-#include <charconv>
 #include <optional>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "syncopate/names.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -24,10 +24,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 std::optional<std::int64_t> positive_integer(std::string_view text) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || value < 1) return std::nullopt;
-    return value;
+    const std::optional<std::int64_t> value = whole_number<std::int64_t>(text);
+    return value > 0 ? value : std::nullopt;
 }
 
 }  // namespace

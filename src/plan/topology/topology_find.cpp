@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <span>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/topology/topology.hpp"
 #include "syncopate/try.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -23,10 +23,8 @@ std::optional<std::vector<std::int32_t>> sizes_of(std::string_view text) {
     std::int64_t count = 1;
     for (;;) {
         const std::size_t at = text.find('x');
-        const std::string_view part = text.substr(0, at);
-        std::int32_t size = 0;
-        const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), size);
-        if (error != std::errc{} || end != part.data() + part.size() || size < 1) return std::nullopt;
+        const std::int32_t size = whole_number<std::int32_t>(text.substr(0, at)).value_or(0);
+        if (size < 1) return std::nullopt;
         count *= size;
         if (count > kMaxRanks || sizes.size() == static_cast<std::size_t>(kMaxAxes)) return std::nullopt;
         sizes.push_back(size);

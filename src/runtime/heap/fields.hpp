@@ -1,12 +1,7 @@
-// The words of a line, and the numbers among them. Not by std::istringstream: seen on a machine whose Python
-// modules bring another C++ library along, extracting a number from a stream gave 0 and left the number where
-// it was.
+// The words of a line. Not by std::istringstream (whole_number.hpp says why).
 #pragma once
 
 #include <algorithm>
-#include <charconv>
-#include <concepts>
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -22,15 +17,6 @@ inline std::vector<std::string_view> fields_of(std::string_view text) {
         at = text.find_first_not_of(kBlanks, end);
     }
     return fields;
-}
-
-/// The number that all of `text` spells in decimal; nullopt for anything else.
-template <std::integral T>
-std::optional<T> number_from(std::string_view text) {
-    T number{};
-    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (failed != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return number;
 }
 
 }  // namespace syncopate::runtime

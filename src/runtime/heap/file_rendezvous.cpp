@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -22,6 +21,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 #include "syncopate/try.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -89,8 +89,8 @@ struct Hello {
     static bool unpack(const Bytes& bytes, Hello& hello) {
         const std::vector<std::string_view> fields = fields_of(bytes);
         if (fields.size() != 4) return false;
-        const std::optional<long> pid = number_from<long>(fields[2]);
-        const std::optional<std::uint64_t> start = number_from<std::uint64_t>(fields[3]);
+        const std::optional<long> pid = whole_number<long>(fields[2]);
+        const std::optional<std::uint64_t> start = whole_number<std::uint64_t>(fields[3]);
         if (!pid || !start) return false;
         hello = {std::string(fields[0]), std::string(fields[1]), *pid, *start};
         return true;
@@ -263,12 +263,8 @@ namespace {
 Result<int> integer_variable(const char* name) {
     const char* text = std::getenv(name);
     if (text == nullptr) return usage_error(fmt::format("{} is not set in the environment", name));
-    int value = 0;
-    const char* end = text + std::char_traits<char>::length(text);
-    const auto [last, failure] = std::from_chars(text, end, value);
-    if (failure != std::errc{} || last != end || value < 0) {
-        return usage_error(fmt::format("{}={} in the environment is no count", name, text));
-    }
+    const int value = whole_number<int>(text).value_or(-1);
+    if (value < 0) return usage_error(fmt::format("{}={} in the environment is no count", name, text));
     return value;
 }
 

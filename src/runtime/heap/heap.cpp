@@ -15,6 +15,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/runtime/heap/group_memory.hpp"
 #include "syncopate/try.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -38,7 +39,7 @@ HeapRanks ranks_of(const std::vector<Bytes>& of_all, const Rendezvous& rendezvou
         ranks.identities.push_back(field(other, 2));
         if (field(other, 3) != field(static_cast<std::size_t>(rank), 3)) continue;
         ranks.here.push_back(static_cast<int>(other));
-        const int ordinal = number_from<int>(field(other, 4)).value_or(0);
+        const int ordinal = whole_number<int>(field(other, 4)).value_or(0);
         if (std::ranges::find(ranks.ordinals, ordinal) == ranks.ordinals.end())
             ranks.ordinals.push_back(ordinal);
     }
@@ -66,7 +67,7 @@ Result<std::vector<Bytes>> agree_on_size(Rendezvous& rendezvous, const Result<By
     const std::size_t of_node = at(rendezvous.ranks_of_node());
     for (std::size_t rank = 0; rank < all->size(); ++rank) {
         const std::vector<std::string_view> theirs = fields((*all)[rank]);
-        const std::uint64_t size = number_from<std::uint64_t>(theirs[0]).value_or(0);
+        const std::uint64_t size = whole_number<std::uint64_t>(theirs[0]).value_or(0);
         sizes += fmt::format("{}{} ({})", sizes.empty() ? "" : ", ", size, theirs[1]);
         same = same && theirs == fields((*all)[rank / of_node * of_node]) && theirs[1] == fields(*mine)[1];
     }
@@ -122,7 +123,7 @@ Result<MemoryInfo> memory_info(Device device) {
     for (std::string line; std::getline(file, line);) {
         const std::vector<std::string_view> fields = fields_of(line);
         if (fields.size() < 2) continue;
-        const std::uint64_t kib = number_from<std::uint64_t>(fields[1]).value_or(0);
+        const std::uint64_t kib = whole_number<std::uint64_t>(fields[1]).value_or(0);
         if (fields[0] == "MemTotal:") info.total = kib * 1024;
         if (fields[0] == "MemAvailable:") info.free = kib * 1024;
     }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/heap/fields.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::runtime {
 
@@ -42,7 +43,7 @@ std::vector<std::string_view> stat_of(long pid, std::string& text) {
 std::optional<std::uint64_t> start_time_of(long pid) {
     std::string text;
     const std::vector<std::string_view> fields = stat_of(pid, text);
-    return fields.empty() ? std::nullopt : number_from<std::uint64_t>(fields[kStart]);
+    return fields.empty() ? std::nullopt : whole_number<std::uint64_t>(fields[kStart]);
 }
 
 ProcessName ProcessName::own() {
@@ -54,7 +55,7 @@ bool ProcessName::has_ended() const {
     if (pid == 0 || start == 0 || space != std::hash<std::string>{}(pid_namespace())) return false;
     std::string text;
     const std::vector<std::string_view> fields = stat_of(pid, text);
-    if (fields.empty() || number_from<std::uint64_t>(fields[kStart]) != start) return true;
+    if (fields.empty() || whole_number<std::uint64_t>(fields[kStart]) != start) return true;
     // Nobody has asked for its exit code yet. Its first thread may have ended before others.
     return (fields[kState] == "Z" || fields[kState] == "X") && fields[kThreads] == "1";
 }

@@ -14,6 +14,7 @@
 #include "syncopate/runtime/heap/group_memory.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/try.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -94,9 +95,9 @@ private:
         std::map<std::string, int, std::less<>> known;
         for (std::size_t rank = 0; rank < all.size(); ++rank) {
             const std::vector<std::string_view> words = fields_of(all[rank]);
-            alike = alike && words.size() >= 3 && number_from<std::size_t>(words[0]) == rank &&
-                    number_from<std::size_t>(words[1]) == all.size() &&
-                    number_from<int>(words[2]) == group_->ranks_of_node();
+            alike = alike && words.size() >= 3 && whole_number<std::size_t>(words[0]) == rank &&
+                    whole_number<std::size_t>(words[1]) == all.size() &&
+                    whole_number<int>(words[2]) == group_->ranks_of_node();
             for (std::size_t i = 3; i < words.size(); ++i) ++known[std::string(words[i])];
         }
         if (!alike) {

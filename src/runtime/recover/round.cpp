@@ -11,6 +11,7 @@
 #include "runtime/signals/turns.hpp"
 #include "runtime/waiting_clock.hpp"
 #include "syncopate/try.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -99,7 +100,7 @@ Status Round::take(const Bytes& members) {
     ranks_.clear();
     for (const std::string_view member : fields_of(members)) {
         const std::size_t colon = member.find(':');
-        const int rank = number_from<int>(member.substr(0, colon)).value_or(-1);
+        const int rank = whole_number<int>(member.substr(0, colon)).value_or(-1);
         ranks_.push_back(rank);
         is_member = is_member || (rank == store_->rank() && member.substr(colon + 1) == process_);
     }

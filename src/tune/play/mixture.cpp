@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <span>
@@ -14,6 +13,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -201,9 +201,8 @@ Result<Routing> parse_routing(const Problem& problem, std::string_view text) {
     std::size_t expert = 0;
     for (std::string_view rest = text; !rest.empty(); ++expert) {
         const std::size_t comma = std::min(rest.find(','), rest.size());
-        std::int64_t value = -1;
-        const auto [end, error] = std::from_chars(rest.data(), rest.data() + comma, value);
-        if (error != std::errc() || end != rest.data() + comma || value < 0)
+        const std::int64_t value = whole_number<std::int64_t>(rest.substr(0, comma)).value_or(-1);
+        if (value < 0)
             return refused(
                 fmt::format("\"{}\": expected random, balanced, skewed, or the rows of each expert",
                             escaped(rest.substr(0, comma))));
