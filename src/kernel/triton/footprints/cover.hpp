@@ -1,4 +1,4 @@
-// Many programs (or tiles of persistent ones) by few lines. A line is every n-th of a stretch; which n has
+// Many programs by few lines. A line is every n-th of a stretch; which n has
 // the longest lines in common is found by trying:
 //
 //      row-major tiles, 100 a row      lines of the 100 of a row
