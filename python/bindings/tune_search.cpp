@@ -41,7 +41,7 @@ tune::ResultKey result_key(const GivenProblem& problem, const std::string& kerne
 }
 
 tune::Measuring measuring_of(const nb::object& measurer) {
-    return {
+    tune::Measuring made{
         .prepare = [=](std::size_t i) { return nb::cast<std::string>(measurer.attr("prepare")(i)); },
         .measure =
             [=](std::span<const std::size_t> which) {
@@ -51,6 +51,12 @@ tune::Measuring measuring_of(const nb::object& measurer) {
         .release = [=](std::size_t i) { measurer.attr("release")(i); },
         .seconds = [=] { return nb::cast<double>(measurer.attr("seconds")()); },
         .progress = [=](double share, const std::string& what) { measurer.attr("progress")(share, what); }};
+    if (nb::hasattr(measurer, "asks_eager") && nb::cast<bool>(measurer.attr("asks_eager")))
+        made.eager = [=](std::span<const std::size_t> which) {
+            const std::vector<std::size_t> list(which.begin(), which.end());
+            return nb::cast<std::vector<double>>(measurer.attr("eager")(list));
+        };
+    return made;
 }
 
 nb::dict search_for(const tune::ResultKey& key, const std::vector<Entry>& entries, std::ptrdiff_t unfused,
@@ -74,6 +80,7 @@ nb::dict search_for(const tune::ResultKey& key, const std::vector<Entry>& entrie
     made["unfused_us"] = tuned.result.unfused_us;
     made["resumed"] = tuned.resumed;
     made["in_time"] = tuned.in_time;
+    made["instead"] = tuned.instead;
     nb::list trials;
     for (const tune::Trial& trial : tuned.result.trials) {
         nb::dict entry;

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton")
+HERE = Path(__file__).resolve().parent
 SPEC = "matmul_reduce_scatter:M=64,N=64,K=64,dtype=fp32"
 
 
@@ -174,6 +175,44 @@ def test_attention_is_tuned_by_its_kinds_and_takes_the_winner(tune, run, cache, 
     assert taken.out.splitlines() == [f"({usual}, {usual}, {usual})"] * 2, taken.out + taken.err
     varied = tune(ATTENTION, "--ranks", "2", "--budget", "12", "--vary", "kind=ring,ulysses", "--json")
     assert {"kind=ring", "kind=ulysses"} <= {trial["name"] for trial in json.loads(varied.out)["trials"]}
+
+
+MEASURES_CALLS_BY_HOST = """
+import os, sys
+os.environ["TRITON_INTERPRET"] = "1"
+from syncopate import ranks
+from syncopate.command.spec import Spec
+from syncopate.group import of_process_group
+from syncopate.measure.search import Measurer, search_spec
+from host_script import join
+
+
+def work(place):
+    join(place)
+    by_host = []
+    Measurer.asks_eager = True
+    Measurer.measure = lambda self, which: [1.0 if i == 1 else 1.02 for i in which]
+    eager = Measurer.eager
+    Measurer.eager = lambda self, which: by_host.append((list(which), eager(self, which))) or [30.0, 10.0]
+    found = search_spec(Spec(sys.argv[1], 2), of_process_group(None, "host"), budget=1, again=True)
+    times = [us for _, both in by_host for us in both]
+    return found["winner"], found["instead"], all(0 < us < 1e7 for us in times), {which[0] for which, _ in by_host}
+
+
+print(*ranks.run(2, work), sep="\\n")
+"""
+
+
+def test_attentions_unfused_winner_is_held_against_calls_by_the_host(run, tmp_path):
+    paths = f"{HERE.parents[1] / 'python'}:{HERE}"
+    words = {"SYNCOPATE_CACHE_DIR": str(tmp_path / "own"), "PYTHONPATH": paths}
+    found = run(sys.executable, "-c", MEASURES_CALLS_BY_HOST, ATTENTION, **words)
+    assert found.code == 0, found.out + found.err
+    for line in found.out.splitlines():
+        assert line.startswith(
+            "('default', 'unfused takes 1.0 us as a CUDA graph and 30.0 by calls of the host, default 1.0"
+        )
+        assert line.endswith("True, {1})")
 
 
 def test_what_is_stored_is_exported_imported_and_forgotten(tune, tmp_path):

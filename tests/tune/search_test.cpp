@@ -115,6 +115,49 @@ TEST(Search, TakesABaselineWhereNothingIsFasterBeyondTheNoise) {
     EXPECT_EQ(found(unfused).winner, 1U);
 }
 
+/// The unfused pair is the fastest CUDA graph of each of these. `eager`: what the default strategy, the pair and a contender take by
+/// calls of the host.
+TEST(Search, TakesAnUnfusedWinnerOnlyWhereItGainsMoreThanTheHostLosesByIt) {
+    constexpr double kFails = std::numeric_limits<double>::infinity();
+    struct Case {
+        std::vector<double> us, eager;
+        std::size_t winner;
+    };
+    for (const Case& one : std::vector<Case>{
+             {{100, 90, 95}, {70, 140, 60}, 2},     // 5 % for half of the host's time
+             {{100, 90, 120}, {70, 140, 60}, 0},    // the fused one that is the faster graph
+             {{100, 90, 95}, {100, 101, 100}, 1},   // the host takes as long
+             {{100, 90, 95}, {100, 80, 100}, 1},    // less
+             {{200, 90, 190}, {100, 160, 100}, 1},  // half of the graph for a third by the host
+             {{100, 90, 95}, {kFails, 140, kFails}, 1},
+             {{100, 90, 95}, {70, kFails, 60}, 2},
+             {{100, 90, 80}, {70, 140, 60}, 2},  // no unfused winner: nobody asks
+         }) {
+        Machine machine{.us = one.us, .noise = 0.001};
+        std::vector<std::vector<std::size_t>> asked;
+        Measuring measuring = machine.measuring();
+        measuring.eager = [&](std::span<const std::size_t> which) {
+            asked.emplace_back(which.begin(), which.end());
+            std::vector<double> times;
+            for (const std::size_t i : which) {
+                EXPECT_TRUE(machine.ready.contains(i)) << i;
+                times.push_back(one.eager[i]);
+            }
+            return times;
+        };
+        const auto made = find_fastest(contenders_of(machine.us), {.unfused = 1}, measuring);
+        ASSERT_TRUE(made) << made.error().to_string();
+        EXPECT_EQ(made->winner, one.winner) << one.us[0] << ' ' << one.us[2] << ' ' << one.eager[1];
+        EXPECT_NEAR(made->us, one.us[one.winner], 2);
+        const bool is_fastest = one.us[1] < one.us[2];
+        EXPECT_EQ(asked.empty(), !is_fastest);
+        EXPECT_EQ(made->instead.empty(), one.winner == 1 || !is_fastest) << made->instead;
+        measuring.eager = nullptr;
+        EXPECT_EQ(find_fastest(contenders_of(machine.us), {.unfused = 1}, measuring)->winner,
+                  is_fastest ? 1U : 2U);
+    }
+}
+
 /// Over many machines with noise, drift and estimates that mislead: the winner's true time is never beyond
 /// that of the faster baseline by more than the noise.
 TEST(Search, IsNeverSlowerThanTheBaselines) {

@@ -123,6 +123,7 @@ def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
     print(
         f"  {measured} strategies measured{resumed}"
         + ("" if found["in_time"] else "; the budget was over before all were")
+        + (f"; {found['instead']}" if found["instead"] else "")
     )
     for trial in found["trials"]:
         if trial["refused"]:

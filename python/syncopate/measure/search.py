@@ -25,6 +25,8 @@ from ..strategy.choose import here
 from ..strategy.failures import DEADLINE, SLEEP_CYCLES, reason_of
 from ..strategy.store_scope import scope
 
+EAGER_CALLS = 16  # in a measurement of what the host takes
+
 
 class Contender(NamedTuple):
     """A strategy that takes part."""
@@ -48,6 +50,7 @@ class Measurer:
     def __init__(self, case: Any, contenders: Sequence[Contender], say: Callable[[str], None] | None) -> None:
         self.case, self.contenders, self.say = case, contenders, say
         self.calls: dict[int, Callable[[int], Any]] = {}
+        self.by_host: dict[int, Callable[[int], Any]] = {}  # the same, but for CUDA graphs
         self.made: dict[int, Any] = {}
         self.failed: set[int] = set()
         self.inputs = itertools.count()  # a call has others than the one before: those are in the L2 cache
@@ -72,6 +75,7 @@ class Measurer:
             if not error <= case.tolerance:
                 return f"it is wrong: relative error {error:.3g}"
             self.calls[i] = case.graphs(call) if on_gpu() else call
+            self.by_host[i] = call
         except Exception as problem:  # noqa: BLE001 - Triton has errors of its own
             return reason_of(problem)
         return ""
@@ -79,13 +83,34 @@ class Measurer:
     def release(self, i: int) -> None:
         synchronize()
         self.calls.pop(i, None)
+        self.by_host.pop(i, None)
         for operator in self.made.pop(i, ()):
             operator.close()
             self.case.forget(operator)
 
     def measure(self, which: Sequence[int]) -> list[float]:
         """µs of one call of each, the host's time hidden; infinity for what failed."""
-        times = self._on_gpu(which) if self.token.is_cuda else self._on_host(which)
+        return self._unless_failed(which, self._on_gpu(which) if self.token.is_cuda else self._on_host(which))
+
+    @property
+    def asks_eager(self) -> bool:
+        """Whether calls that are no CUDA graphs are measured, too: where the unfused way takes the host longer than the fused ones."""
+        return bool(self.token.is_cuda and getattr(self.case, "unfused_by_host", False))
+
+    def eager(self, which: Sequence[int]) -> list[float]:
+        """As measure, of calls one behind another by the host, with the time that it takes."""
+        times = []
+        for i in which:
+            synchronize()
+            dist.barrier()
+            begin = time.perf_counter()
+            for _ in range(EAGER_CALLS):
+                self._call(i, self.by_host)
+            synchronize()
+            times.append((time.perf_counter() - begin) / EAGER_CALLS * 1e6)
+        return self._unless_failed(which, times)
+
+    def _unless_failed(self, which: Sequence[int], times: Sequence[float]) -> list[float]:
         for i in which:
             for operator in self.made.get(i, ()):
                 try:
@@ -94,12 +119,12 @@ class Measurer:
                     self.failed.add(i)
         return [math.inf if i in self.failed else us for i, us in zip(which, times, strict=True)]
 
-    def _call(self, i: int) -> None:
+    def _call(self, i: int, calls: dict[int, Callable[[int], Any]] | None = None) -> None:
         inputs = next(self.inputs)  # on all ranks alike, whatever has failed here
         if i in self.failed:
             return
         try:
-            self.calls[i](inputs)
+            (calls or self.calls)[i](inputs)
         except (RuntimeError, ValueError):
             self.failed.add(i)
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace syncopate::tune {
 namespace {
 
@@ -21,6 +23,8 @@ constexpr std::size_t kFinalists = 3;  // besides the baselines
 constexpr double kNoise = 2.0;         // standard errors by which a winner has to be faster
 constexpr std::int32_t kFewestRounds = 3;
 constexpr std::int32_t kFinalRounds = 15;
+constexpr std::int32_t kEagerRounds = 5;
+constexpr double kEagerGain = 1.03;      // by calls of the host, from which on a difference is one
 constexpr double kLeastError = 0.002;    // of a ratio: what rounds that happen to agree do not tell
 constexpr double kMadToSigma = 1.4826;   // the median of absolute deviations, of a normal distribution
 constexpr double kMedianError = 1.2533;  // the standard error of a median over that of a mean
@@ -197,29 +201,65 @@ private:
         for (std::size_t at = 1; at < baselines_.size(); ++at) {
             if (ratios[at].middle < ratios[best].middle) best = at;
         }
-        const std::vector<double> against = (measured)[best];
+        const std::vector<double> against = measured[best];
         std::size_t winner = best;
         double lead = 1;
         for (std::size_t at = baselines_.size(); at < all.size(); ++at) {
-            const Ratios own = ratios_of((measured)[at], against);
+            const Ratios own = ratios_of(measured[at], against);
             if (own.middle + kNoise * own.error < 1 && own.middle < lead) {
                 lead = own.middle;
                 winner = at;
             }
         }
-        for (std::size_t at = 0; at < all.size(); ++at) note(all[at], (measured)[at], ratios[at]);
+        for (std::size_t at = 0; at < all.size(); ++at) note(all[at], measured[at], ratios[at]);
+        SYNCOPATE_TAKE(winner, safe(winner, measured));
         result_.winner = all[winner];
-        result_.us = median((measured)[winner]);
+        result_.us = median(measured[winner]);
         for (const std::size_t i : all_baselines_) {
             const auto at = std::find(baselines_.begin(), baselines_.end(), i) - baselines_.begin();
             const auto place = static_cast<std::size_t>(at);
-            result_.baseline_us.push_back(place < baselines_.size() ? median((measured)[place]) : 0);
+            result_.baseline_us.push_back(place < baselines_.size() ? median(measured[place]) : 0);
         }
         if (!std::isfinite(result_.us)) {
             return machine_error("neither the default strategy nor the unfused pair could be measured");
         }
         say(1, "done");
         return Done{};
+    }
+
+    /// The winner, or in the place of an unfused one the fastest fused one, if that gains more by calls of the host than it loses as a
+    /// CUDA graph. Both by their places in measured_.
+    Result<std::size_t> safe(std::size_t winner, const Times& times) {
+        if (!measuring_.eager || static_cast<std::ptrdiff_t>(measured_[winner]) != options_.unfused)
+            return winner;
+        std::size_t fused = winner;
+        for (std::size_t at = 0; at < measured_.size(); ++at) {
+            const double us = median(times[at]);
+            if (at != winner && std::isfinite(us) && (fused == winner || us < median(times[fused])))
+                fused = at;
+        }
+        if (fused == winner) return winner;
+        const std::vector<std::size_t> both{measured_[winner], measured_[fused]};
+        std::vector<double> mine;
+        for (std::int32_t round = 0; round < kEagerRounds; ++round) {
+            std::vector<double> each = measuring_.eager(both);
+            each.resize(both.size(), kInfinity);
+            mine.insert(mine.end(), each.begin(), each.end());
+        }
+        SYNCOPATE_TAKE(const std::vector<double> all, measuring_.agree(mine));
+        std::vector<double> of_winner, of_fused;
+        for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
+            of_winner.push_back(all[i]);
+            of_fused.push_back(all[i + 1]);
+        }
+        const double graph = median(times[winner]), graph_fused = median(times[fused]);
+        const double host = median(of_winner), host_fused = median(of_fused);
+        if (!std::isfinite(host_fused) || host / host_fused <= std::max(kEagerGain, graph_fused / graph))
+            return winner;
+        result_.instead = fmt::format(
+            "unfused takes {:.1f} us as a CUDA graph and {:.1f} by calls of the host, {} {:.1f} and {:.1f}",
+            graph, host, contenders_[measured_[fused]].name, graph_fused, host_fused);
+        return fused;
     }
 
     /// Makes a contender ready on all ranks, or says why not in its trial.

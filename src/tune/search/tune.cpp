@@ -63,8 +63,13 @@ Result<Tuned> tune_problem(const ResultKey& key, std::span<const Contender> cont
     measuring.record = [&](const Trial& trial) {
         if (store != nullptr) (void)store->put_trial(key, trial);
     };
-    SYNCOPATE_TAKE(const SearchResult found, find_fastest(contenders, options, measuring, earlier));
-    Tuned tuned{.winner = contenders[found.winner].name, .resumed = earlier.size(), .in_time = found.in_time};
+    SearchOptions all = options;
+    all.unfused = unfused;
+    SYNCOPATE_TAKE(const SearchResult found, find_fastest(contenders, all, measuring, earlier));
+    Tuned tuned{.winner = contenders[found.winner].name,
+                .resumed = earlier.size(),
+                .in_time = found.in_time,
+                .instead = found.instead};
     tuned.result = {.key = key,
                     .strategy = contenders[found.winner].strategy,
                     .us = found.us,

@@ -13,6 +13,9 @@
 // backwards. The baselines (the default strategy and the unfused pair) are in every round, so tuning makes
 // nothing slower.
 //
+// An unfused winner that takes the host longer than the fastest fused one (`eager`) wins only where it gains more as
+// a CUDA graph than it loses by calls of the host: nobody knows which ones are to come.
+//
 // All ranks run the same search in lockstep. Whatever a rank finds by itself (its times, its clock, what
 // failed) goes through `agree`, which gives all ranks the same answer; so they decide alike.
 #pragma once
@@ -44,6 +47,8 @@ struct Measuring {
     /// Measures one call of each, one after another, in this order: µs on this rank; infinity for what
     /// failed.
     std::function<std::vector<double>(std::span<const std::size_t> contenders)> measure;
+    /// The same of calls by the host, one behind another, with the time that it takes. May be empty: nobody asks.
+    std::function<std::vector<double>(std::span<const std::size_t> contenders)> eager;
     /// Frees what `prepare` made.
     std::function<void(std::size_t contender)> release;
     /// The maximum over ranks of each value, the same on all of them.
@@ -57,8 +62,9 @@ struct Measuring {
 };
 
 struct SearchOptions {
-    double budget = 60;     ///< seconds; a round that has begun is ended
-    std::size_t batch = 4;  ///< contenders that are made ready at a time
+    double budget = 60;           ///< seconds; a round that has begun is ended
+    std::size_t batch = 4;        ///< contenders that are made ready at a time
+    std::ptrdiff_t unfused = -1;  ///< the place of the unfused pair among them
 };
 
 struct SearchResult {
@@ -67,6 +73,7 @@ struct SearchResult {
     std::vector<double> baseline_us;  ///< of each baseline, in their order, in the final; 0: it does not run
     std::vector<Trial> trials;        ///< of each contender, in their order; rounds 0: not looked at
     bool in_time = true;              ///< whether all that should be looked at was
+    std::string instead{};            ///< why the unfused pair is not the winner; "" where its times say so
 };
 
 /// `earlier`: trials of a search that was interrupted. What it refused is not tried again, and what it

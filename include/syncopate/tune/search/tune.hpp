@@ -22,6 +22,7 @@ struct Tuned {
     std::string winner;       ///< the contender's name
     std::size_t resumed = 0;  ///< trials that an earlier search had made
     bool in_time = true;
+    std::string instead{};  ///< as of SearchResult
 };
 
 /// Collective over the ranks of `rendezvous`. Of `measuring`, `agree` and `record` are set here. The first
