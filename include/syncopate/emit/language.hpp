@@ -11,6 +11,7 @@
 #include "syncopate/fuse/model/program.hpp"
 #include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/kernel/model/explained.hpp"
+#include "syncopate/kernel/model/tiles.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::emit {
@@ -23,7 +24,10 @@ struct Language {
     /// a name.
     Result<kernel::Kernel> (*analyse)(const std::string& source, std::string file, const std::string& name,
                                       const kernel::Arguments& arguments);
-    /// The same with the reasons.
+    /// The same, of other tiles than those of kernel::Tiles::loops.
+    Result<kernel::Kernel> (*analyse_as)(const std::string& source, std::string file, const std::string& name,
+                                         const kernel::Arguments& arguments, kernel::Tiles tiles);
+    /// The same as `analyse`, with the reasons.
     Result<kernel::Explained> (*explain)(const std::string& source, std::string file, const std::string& name,
                                          const kernel::Arguments& arguments);
     /// The files below the folder of `file` that it imports.

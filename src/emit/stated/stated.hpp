@@ -17,6 +17,11 @@ inline constexpr Language kStated{
     .name = kernel::stated::kLanguage,
     .suffix = kernel::stated::kSuffix,
     .analyse = kernel::stated::analyse,
+    // A statement says itself what its tiles are.
+    .analyse_as =
+        [](const std::string& source, std::string file, const std::string& name,
+           const kernel::Arguments& arguments,
+           kernel::Tiles) { return kernel::stated::analyse(source, std::move(file), name, arguments); },
     .explain = kernel::stated::analyse_and_explain,
     .imported_files = kernel::stated::imported_files,
     .emit = keep,

@@ -18,6 +18,7 @@ namespace syncopate::emit::triton {
 inline constexpr Language kTriton{.name = kernel::triton::kLanguage,
                                   .suffix = ".py",
                                   .analyse = kernel::triton::analyse,
+                                  .analyse_as = kernel::triton::analyse_as,
                                   .explain = kernel::triton::analyse_and_explain,
                                   .imported_files = kernel::triton::imported_files,
                                   .emit = rewrite,

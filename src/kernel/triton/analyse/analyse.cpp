@@ -19,6 +19,7 @@ namespace syncopate::kernel::triton {
 
 Result<Kernel> Analysis::run() {
     SYNCOPATE_TRY(evaluator_.bind());
+    evaluator_.by_program = effort_.tiles == Tiles::programs;
     Result<Kernel> kernel = with_tiles();
     if (kernel || !evaluator_.no_tiles) return kernel;
     // The loop that looked like one over tiles is none: start over, each program one tile.
@@ -293,6 +294,13 @@ Result<Explained> analysed(const std::string& source, std::string file, const st
 Result<Kernel> analyse(const std::string& source, std::string file, const std::string& name,
                        const Arguments& arguments) {
     return analyse(source, std::move(file), name, arguments, Effort{});
+}
+
+Result<Kernel> analyse_as(const std::string& source, std::string file, const std::string& name,
+                          const Arguments& arguments, Tiles tiles) {
+    Effort effort;
+    effort.tiles = tiles;
+    return analyse(source, std::move(file), name, arguments, effort);
 }
 
 Result<Kernel> analyse(const std::string& source, std::string file, const std::string& name,

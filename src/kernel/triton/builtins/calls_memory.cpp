@@ -285,6 +285,7 @@ void Evaluator::note_call(const Expr& e, std::int32_t param, bool read, bool wri
         latest_load_ = call;
         AccessForm& form = found.accesses[call];
         form.loads = true;
+        form.outside = form.outside || !in_tile_loop_;
         if (form.within == nullptr) form.within = in_body_;
     }
     if (write && latest_store_ != call) {
@@ -309,7 +310,8 @@ void Evaluator::note_descriptor(const Expr& e, const Value& descriptor) {
     if (!whole || (form.rows != 0 && !same)) {
         form.by = ParamAccess::By::other;
     } else if (form.rows == 0) {
-        form = {form.loads, form.stores, ParamAccess::By::descriptor, d.made, d.block[0], form.within};
+        form = {form.loads,  form.stores, ParamAccess::By::descriptor, d.made, d.block[0],
+                form.within, form.outside};
     }
 }
 

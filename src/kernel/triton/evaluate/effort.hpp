@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "syncopate/kernel/model/tiles.hpp"
+
 namespace syncopate::kernel::triton {
 
 struct Effort {
@@ -16,6 +18,7 @@ struct Effort {
     /// Without, every program is evaluated alone, and none many at once (Line): a measure of what lines are
     /// worth, and of whether they change anything.
     bool lines = true;
+    Tiles tiles = Tiles::loops;
 };
 
 }  // namespace syncopate::kernel::triton

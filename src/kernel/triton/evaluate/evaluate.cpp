@@ -130,31 +130,35 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
         return *error_;
     }
     if (last_in_loop_ != nullptr) found.last_store = last_in_loop_;
-    // What a persistent program touches outside its tile loop: reads belong to each of its tiles, writes to
-    // the last.
+    // What a persistent program touches outside its tile loop, before, behind and between its tiles: reads belong to each
+    // of its tiles, writes to the last.
     const std::size_t tiles_end = found.tiles.size();
+    if (tiles_end == first_tile) return Done{};
     std::vector<Touch> outer;
-    const std::size_t inner_end = tiles_end > first_tile ? found.tiles.back().end : outer_begin;
-    const std::size_t inner_begin = tiles_end > first_tile ? found.tiles[first_tile].begin : outer_begin;
-    outer.assign(found.touched.begin() + static_cast<std::ptrdiff_t>(outer_begin),
-                 found.touched.begin() + static_cast<std::ptrdiff_t>(inner_begin));
-    outer.insert(outer.end(), found.touched.begin() + static_cast<std::ptrdiff_t>(inner_end),
-                 found.touched.end());
-    if (!outer.empty() && tiles_end > first_tile) {
-        std::vector<Touch> all(found.touched.begin() + static_cast<std::ptrdiff_t>(inner_begin),
-                               found.touched.begin() + static_cast<std::ptrdiff_t>(inner_end));
-        found.touched.resize(outer_begin);
-        for (std::size_t t = first_tile; t < tiles_end; ++t) {
-            TileRecord& tile = found.tiles[t];
-            const std::size_t begin = found.touched.size();
-            if (!step(found.tile_loop->where, static_cast<std::int64_t>(outer.size()))) return *error_;
-            for (std::size_t i = tile.begin; i < tile.end; ++i) found.touched.push_back(all[i - inner_begin]);
-            for (const Touch& touch : outer) {
-                if (!touch.write || t + 1 == tiles_end) found.touched.push_back(touch);
-            }
-            tile.begin = begin;
-            tile.end = found.touched.size();
+    std::size_t last = outer_begin;
+    const auto add_outer = [&](std::size_t end) {
+        outer.insert(outer.end(), found.touched.begin() + static_cast<std::ptrdiff_t>(last),
+                     found.touched.begin() + static_cast<std::ptrdiff_t>(end));
+    };
+    for (std::size_t t = first_tile; t < tiles_end; ++t) {
+        add_outer(found.tiles[t].begin);
+        last = found.tiles[t].end;
+    }
+    add_outer(found.touched.size());
+    if (outer.empty()) return Done{};
+    const std::vector<Touch> all(found.touched.begin() + static_cast<std::ptrdiff_t>(outer_begin),
+                                 found.touched.end());
+    found.touched.resize(outer_begin);
+    for (std::size_t t = first_tile; t < tiles_end; ++t) {
+        TileRecord& tile = found.tiles[t];
+        const std::size_t begin = found.touched.size();
+        if (!step(found.tile_loop->where, static_cast<std::int64_t>(outer.size()))) return *error_;
+        for (std::size_t i = tile.begin; i < tile.end; ++i) found.touched.push_back(all[i - outer_begin]);
+        for (const Touch& touch : outer) {
+            if (!touch.write || t + 1 == tiles_end) found.touched.push_back(touch);
         }
+        tile.begin = begin;
+        tile.end = found.touched.size();
     }
     return Done{};
 }

@@ -93,6 +93,7 @@ struct AccessForm {
     const Expr* made = nullptr;    ///< the call that makes its descriptor
     std::int64_t rows = 0;         ///< of the descriptor's block
     const Stmt* within = nullptr;  ///< the statement of the kernel's own block that first comes to it
+    bool outside = false;          ///< loads, once at least outside of the loop over tiles
 };
 
 /// Everything that the evaluation of some programs found.
@@ -341,6 +342,9 @@ private:
 
     // evaluate_tile.cpp
     Flow tile_loop(const Stmt& statement, Frame& frame, const Iterable& range);
+    [[nodiscard]] const Expr* compared_id(const Stmt& statement) const;
+    [[nodiscard]] bool walks_program(const std::vector<Stmt*>& body, const Frame& frame) const;
+    Flow walk_of_group(const Stmt& statement, Frame& frame, const Expr& id, std::uint64_t taint);
     Flow one_tile(const Stmt& statement, Frame& frame, std::int64_t id);
     Flow refuse_tiles(const SourceRange& where, std::string why);
     [[nodiscard]] std::optional<std::string> carried_along(const Stmt& statement, const Frame& frame) const;

@@ -89,6 +89,9 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     const bool over_tiles = may_number_tiles && has_stores(statement.body);
     if (over_tiles && !by_program) {
         if (on_line()) return not_affine_ = true, Flow::stop;  // its rounds are tiles of their own
+        if (!around_.empty())
+            return refuse_tiles(statement.where,
+                                "a loop is around it, so its rounds come in that one's order");
         found.bound_taint |= over.taint;
         return tile_loop(statement, frame, range);
     }
@@ -118,7 +121,10 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
         if (record.trips >= 0 && record.trips != trips) record.same_trips = false;
         record.trips = std::max(record.trips, trips);
     }
-    const bool symbolic = !range.unrolled && trips_.size() + (on_line() ? 0 : 1) < kSymbols &&
+    // Where rounds of a loop in there are tiles, each is looked at by itself.
+    const bool walks = effort_.tiles == Tiles::walks && !by_program && frame.is_kernel &&
+                       walks_program(statement.body, frame);
+    const bool symbolic = !range.unrolled && !walks && trips_.size() + (on_line() ? 0 : 1) < kSymbols &&
                           statement.target->kind == ExprKind::name;
     const Flow flow =
         symbolic ? all_rounds(statement, frame, range, trips) : each_round(statement, frame, range, trips);
@@ -416,6 +422,15 @@ bool Evaluator::strides(std::int64_t step) const {
     return !grid_known || step == grid_[0] * grid_[1] * grid_[2];
 }
 
+/// The id that a `while` loop compares first: tile_id < num_tiles, or tile_id >= before and tile_id < end.
+const Expr* Evaluator::compared_id(const Stmt& statement) const {
+    const Expr* condition = statement.value;
+    if (condition->kind == ExprKind::both && effort_.tiles == Tiles::walks) condition = condition->kids[0];
+    if (condition->kind != ExprKind::compare) return nullptr;
+    const Expr* const id = condition->kids[0];
+    return id->kind == ExprKind::name && id->slot >= 0 ? id : nullptr;
+}
+
 Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
     for (std::int64_t i = 0;; ++i) {
         const Value condition = evaluate(*statement.value, frame);
@@ -430,11 +445,14 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
             frame.is_kernel && !by_program && outside_loops() && (condition.taint & program_bits_) != 0 &&
             (found.tile_loop == &statement || (!in_tile_loop_ && has_stores(statement.body)));
         // while tile_id < num_tiles: …; tile_id += step
-        const Expr* compared =
-            statement.value->kind == ExprKind::compare ? statement.value->kids[0] : nullptr;
-        const bool names_id = compared != nullptr && compared->kind == ExprKind::name &&
-                              compared->slot >= 0 && frame.slots[compared->slot].kind == ValueKind::integer;
+        const Expr* compared = compared_id(statement);
+        const bool names_id = compared != nullptr && frame.slots[compared->slot].kind == ValueKind::integer;
         if (over_tiles && on_line()) return not_affine_ = true, Flow::stop;
+        if (over_tiles && names_id && !around_.empty()) {
+            const Flow flow = walk_of_group(statement, frame, *compared, condition.taint);
+            if (flow == Flow::stop || flow == Flow::returned) return flow;
+            return execute(statement.otherwise, frame);
+        }
         if (over_tiles && names_id) {
             if (i == 0) {
                 if (found.tile_loop == nullptr) found.tile_loop = &statement;

@@ -33,6 +33,44 @@ Evaluator::Flow Evaluator::tile_loop(const Stmt& statement, Frame& frame, const 
     return Flow::next;
 }
 
+/// Whether a `while` loop in there may be over the program's tiles of a group.
+bool Evaluator::walks_program(const std::vector<Stmt*>& body, const Frame& frame) const {
+    return std::ranges::any_of(flattened(body), [&](const Stmt* s) {
+        if (s->kind != StmtKind::while_loop || !has_stores(s->body)) return false;
+        const Expr* const id = compared_id(*s);
+        return id != nullptr && is_counted_id(frame.slots[id->slot]);
+    });
+}
+
+/// for group in …: …; while tile_id < end of the group: …; tile_id += step. The program's tiles of one group.
+Evaluator::Flow Evaluator::walk_of_group(const Stmt& statement, Frame& frame, const Expr& id,
+                                         std::uint64_t taint) {
+    if (effort_.tiles != Tiles::walks)
+        return refuse_tiles(statement.where, "a loop is around it, so its rounds come in that one's order");
+    if (by_rounds_) return Flow::stop;
+    if (found.tile_loop != nullptr && found.tile_loop != &statement)
+        return refuse_tiles(statement.where, "it is the second loop over tiles, after that on line " +
+                                                 std::to_string(found.tile_loop->where.line));
+    found.tile_loop = &statement;
+    found.bound_taint |= taint;
+    found.strided = found.strided_x = false;  // that each is run once, number_tiles looks at
+    note_carried_ids(statement, frame);
+    for (;;) {
+        const Value condition = evaluate(*statement.value, frame);
+        if (stopped()) return Flow::stop;
+        const std::optional<bool> go = truth(*statement.value, condition);
+        if (stopped()) return Flow::stop;
+        if (!go) return refuse_tiles(statement.value->where, "how often it runs depends on data");
+        if (!*go) return Flow::next;
+        if (frame.slots[id.slot].kind != ValueKind::integer)
+            return refuse_tiles(statement.value->where, "the id that it compares depends on data");
+        const Flow flow = one_tile(statement, frame, frame.slots[id.slot].integer);
+        if (flow == Flow::stop_loop) return Flow::next;
+        if (flow == Flow::stop || flow == Flow::returned) return flow;
+        if (!step(statement.where)) return Flow::stop;
+    }
+}
+
 Evaluator::Flow Evaluator::one_tile(const Stmt& statement, Frame& frame, std::int64_t id) {
     const std::size_t outer = tile_begin_;
     const std::int64_t stores = stores_;
@@ -71,7 +109,7 @@ std::optional<std::string> Evaluator::carried_along(const Stmt& statement, const
     for (std::size_t i = 0; i < statement.assigned.size(); ++i) {
         const std::int32_t slot = statement.assigned[i];
         const Value &before = carried_[i], &after = frame.slots[slot];
-        if (!statement.carried[i] || fresh_[i]) continue;
+        if (!statement.read_early[i] || fresh_[i]) continue;
         if (statement.target != nullptr && slot == statement.target->slot) continue;
         if (is_counted_id(before)) continue;
         const bool data = after.kind == ValueKind::opaque || after.kind == ValueKind::lost_pointer;

@@ -123,7 +123,7 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
             const bool in_helper =
                 call->where.begin < kernel.whole.begin || call->where.end > kernel.whole.end;
             return is_before(form, *tiles) ||
-                   (form.within == tiles && tiles != found.tile_loop &&
+                   (form.within == tiles && tiles != found.tile_loop && form.outside &&
                     (in_helper || call->where.begin < found.tile_loop->where.begin));
         };
         if (form.loads && tiles != nullptr && is_early()) sites.early_loads.push_back(site);

@@ -122,8 +122,10 @@ void FunctionParser::note_carried(Stmt* loop) {
     else
         reads(loop->value, set);
     visit(loop->body, set);
-    for (const std::int32_t slot : loop->assigned)
+    for (const std::int32_t slot : loop->assigned) {
         loop->carried.push_back(early.contains(slot) || !set.contains(slot));
+        loop->read_early.push_back(early.contains(slot));
+    }
 }
 
 Stmt* FunctionParser::loop(TSNode node, bool is_for) {

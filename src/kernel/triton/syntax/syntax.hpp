@@ -179,6 +179,7 @@ struct Stmt {
     std::vector<std::int32_t> assigned;  ///< loops: slots that the body assigns, the loop variable included
     /// loops, one per entry of `assigned`: an iteration may see the value of the one before.
     std::vector<bool> carried;
+    std::vector<bool> read_early;  ///< … and which of these the body may read before it sets them
 };
 
 struct Parameter {

@@ -6,6 +6,7 @@
 
 #include "syncopate/kernel/model/explained.hpp"
 #include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/kernel/model/tiles.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::kernel::triton {
@@ -17,6 +18,10 @@ namespace syncopate::kernel::triton {
 /// expression and the directive that would settle it.
 [[nodiscard]] Result<Kernel> analyse(const std::string& source, std::string file, const std::string& name,
                                      const Arguments& arguments);
+
+/// As analyse(), of other tiles than those of `loops`.
+[[nodiscard]] Result<Kernel> analyse_as(const std::string& source, std::string file, const std::string& name,
+                                        const Arguments& arguments, Tiles tiles);
 
 /// As analyse(), with the reasons.
 [[nodiscard]] Result<Explained> analyse_and_explain(const std::string& source, std::string file,
