@@ -145,17 +145,18 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     return unwrap(emit::make_artifact(std::move(texts), plan, options, rank));
 }
 
-/// As fuse_stages, of one stage whose rows come in groups (ops/ragged.hpp), with what its stages are given beside tensors.
-nb::tuple fuse_ragged(const StageTuple& stage, const plan::Plan& plan, const std::string& device,
-                      std::int32_t num_sms, const ops::Strategy& strategy, std::int64_t programs) {
-    const std::vector<emit::StageText> texts = texts_of({stage}, num_sms, {});
+/// As fuse_stages, of stages whose rows come in groups (ops/ragged.hpp), with what they are given beside tensors.
+nb::tuple fuse_ragged(const std::vector<StageTuple>& stages, const plan::Plan& plan,
+                      const std::string& device, std::int32_t num_sms, const ops::Strategy& strategy,
+                      std::int64_t programs) {
+    const std::vector<emit::StageText> texts = texts_of(stages, num_sms, {});
     const fuse::Options options =
         ops::fuse_options(strategy, device == "cuda" ? fuse::Device::cuda : fuse::Device::host);
     emit::Artifact artifact;
     ops::RaggedProgram program;
     {
         const GilReleased released;
-        program = unwrap(ops::ragged_program(texts.front(), plan, programs));
+        program = unwrap(ops::ragged_program(texts, plan, programs));
         artifact = unwrap(emit::make_artifact(program.program, options));
     }
     nb::dict made;
@@ -166,16 +167,32 @@ nb::tuple fuse_ragged(const StageTuple& stage, const plan::Plan& plan, const std
     made["counts"] = program.of.counts;
     made["experts"] = program.of.experts;
     made["own"] = program.of.own;
-    made["groups"] = program.user.groups;
-    made["warnings"] = program.user.warnings;
     made["columns"] = program.of.rows.columns;
     made["columns_back"] = program.of.back ? program.of.back->columns : 0;
     made["bound"] = program.of.bound;
-    made["reads"] = program.user.reads;
-    made["offsets"] = program.user.offsets;
-    made["makes"] = program.user.makes;
-    made["expert_of"] = program.user.expert_of;
-    made["row_of"] = program.user.row_of;
+    nb::list users;
+    for (const ops::RaggedKernel& user : program.users) {
+        nb::dict one;
+        nb::list told;
+        for (const ops::RaggedTold& by : user.told)
+            told.append(nb::make_tuple(by.param, ops::name_of(by.form)));
+        one["told"] = told;
+        one["groups"] = user.groups;
+        one["warnings"] = user.warnings;
+        one["reads"] = user.reads;
+        one["makes"] = user.makes;
+        one["order"] =
+            nb::make_tuple(user.order.rows, user.order.columns, user.order.apart, user.order.count);
+        one["tiles"] = user.tiles;
+        one["persistent"] = user.kernel.persistent;
+        one["expert_of"] = user.expert_of;
+        one["row_of"] = user.row_of;
+        users.append(one);
+    }
+    made["users"] = users;
+    made["ranks"] = program.of.ranks;
+    made["block"] = program.block;
+    made["blocks"] = program.blocks;
     made["tile"] = ops::kRaggedTile;
     return nb::make_tuple(std::move(artifact), made);
 }
@@ -205,9 +222,9 @@ void bind_compiler(nb::module_& m) {
           "are of its tiles. `device_name`: as the driver calls what runs "
           "them; "
           "its figures are those by which the passes choose, or those of `machine`, its text.");
-    m.def("fuse_ragged", &fuse_ragged, nb::arg("stage"), nb::arg("plan"), nb::arg("device"),
+    m.def("fuse_ragged", &fuse_ragged, nb::arg("stages"), nb::arg("plan"), nb::arg("device"),
           nb::arg("num_sms"), nb::arg("strategy"), nb::arg("programs"),
-          "As `fuse`, of a kernel over rows in groups of which only the device knows how many they are: the "
+          "As `fuse`, of kernels over rows in groups of which only the device knows how many they are: the "
           "artifact, whose "
           "first stages are those of kernels/ragged.py, and what they are given; see ops/ragged.hpp.");
     m.def(

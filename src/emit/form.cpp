@@ -58,7 +58,8 @@ std::string param_of(const fuse::BoundKernel& program, const fuse::Schedule& sch
 
 Form form_of(const fuse::BoundKernel& program, const fuse::Schedule& schedule, std::size_t stage) {
     Form form{.phased = schedule.stages[stage].phased,
-              .partial = schedule.stages[stage].is_partial(),
+              // Tiles that a call makes are this rank's: the kernel's own loop counts no other ones.
+              .partial = schedule.stages[stage].is_partial() && schedule.stages[stage].most_slots == 0,
               .program_a_slot = schedule.stages[stage].program_a_slot(),
               .produces = schedule.produces(stage),
               .awaits_chunks = awaits_chunks(schedule, stage),

@@ -1,8 +1,12 @@
 #include "syncopate/ops/ragged.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "ops/ragged_told.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/kernel/stated/statement.hpp"
 #include "syncopate/try.hpp"
@@ -19,19 +23,23 @@ class Lowering {
 public:
     explicit Lowering(const RaggedRows& of) : of_(of) {}
 
-    /// `stored`: the dtype of what the user's kernel makes. `programs`: of the stage that copies what came back.
-    plan::Plan plan(const plan::Mesh& mesh, plan::DType stored, std::int64_t programs) {
+    /// `stored`: the dtypes of what the user's kernels make. `programs`: of the stage that copies what came back.
+    plan::Plan plan(const plan::Mesh& mesh, const std::vector<plan::DType>& stored, std::int64_t programs) {
         plan_.mesh = mesh;
         plan_.ranks.resize(at(of_.ranks));
         add_counts();
         add_rows();
-        add_made(stored);
+        for (std::size_t user = 0; user < stored.size(); ++user)
+            add_made(made(user), stored[user], of_.back && user + 1 == stored.size());
         if (of_.back) add_back(programs);
         return std::move(plan_);
     }
 
-    /// What the user's kernel makes, an expert's rows each, where they were made.
-    [[nodiscard]] std::string made() const { return unused("made"); }
+    /// What the user's kernel of that number makes. Of what goes back it is the rows; of all else, which lies where the user
+    /// has it, only that it is made.
+    [[nodiscard]] std::string made(std::size_t user) const {
+        return unused(user == 0 ? "made" : "made" + std::to_string(user));
+    }
     /// What the last stage has copied.
     [[nodiscard]] std::string taken() const { return unused("taken"); }
 
@@ -102,14 +110,14 @@ private:
         });
     }
 
-    void add_made(plan::DType stored) {
-        const std::int32_t made = of_.back ? add_ragged(this->made(), {of_.back->name, of_.back->columns,
-                                                                       of_.rows.rows, of_.back->dtype})
-                                           : add(this->made(), {of_.experts}, stored);
+    void add_made(const std::string& name, plan::DType stored, bool goes_back) {
+        const std::int32_t made =
+            goes_back ? add_ragged(name, {of_.back->name, of_.back->columns, of_.rows.rows, of_.back->dtype})
+                      : add(name, {of_.experts}, stored);
         for (std::int64_t rank = 0; rank < of_.ranks; ++rank) {
             const Interval own = experts_of(rank);
             hold(plan_.produced, rank, made,
-                 of_.back ? Region{{0, of_.ranks}, own, {0, of_.back->columns}} : Region{own});
+                 goes_back ? Region{{0, of_.ranks}, own, {0, of_.back->columns}} : Region{own});
         }
     }
 
@@ -215,28 +223,52 @@ private:
 
 }  // namespace
 
-Result<RaggedProgram> ragged_program(const emit::StageText& stage, const plan::Plan& plan,
+Result<RaggedProgram> ragged_program(std::span<const emit::StageText> stages, const plan::Plan& plan,
                                      std::int64_t programs) {
     RaggedProgram made;
     SYNCOPATE_TAKE(made.of, ragged_rows(plan));
-    SYNCOPATE_TAKE(made.user, ragged_kernel(stage, made.of));
+    // Of kernels that others follow nothing goes back.
+    RaggedRows alone = made.of;
+    alone.back.reset();
+    std::vector<plan::DType> stored;
+    for (const emit::StageText& stage : stages) {
+        const RaggedRows& of = &stage == &stages.back() ? made.of : alone;
+        SYNCOPATE_TAKE(RaggedKernel user,
+                       made.users.empty() ? ragged_kernel(stage, of) : ragged_follower(stage, of));
+        for (const RaggedTold& told : user.told) {
+            if (told.block == 0) continue;
+            if (made.block > 0 && made.block != told.block)
+                return kernel::error_at(
+                    *user.kernel.find_param(told.param),
+                    fmt::format("{}: blocks of {} rows, and others are told of blocks of {}: one "
+                                "size is for all",
+                                told.param, told.block, made.block));
+            made.block = told.block;
+            made.blocks = most_blocks(made.of.own, made.of.bound, told.block);
+        }
+        stored.push_back(user.kernel.arguments.tensors.at(user.makes).dtype);
+        made.users.push_back(std::move(user));
+    }
     Lowering lowering(made.of);
-    const kernel::Arguments& arguments = made.user.kernel.arguments;
-    made.program.plan = lowering.plan(plan.mesh, arguments.tensors.at(made.user.makes).dtype, programs);
-    const Stages stages(made.of, programs, made.program.plan);
-    std::vector<Result<fuse::Stage>> all{stages.counts(), stages.layout(), stages.rows()};
-    all.emplace_back(fuse::Stage{made.user.kernel,
-                                 {{made.user.reads, made.of.rows.name}, {made.user.makes, lowering.made()}}});
+    made.program.plan = lowering.plan(plan.mesh, stored, programs);
+    made.made = lowering.made(stages.size() - 1);
+    const Stages own(made.of, programs, made.program.plan);
+    std::vector<Result<fuse::Stage>> all{own.counts(), own.layout(), own.rows()};
+    for (std::size_t user = 0; user < made.users.size(); ++user) {
+        const RaggedKernel& one = made.users[user];
+        fuse::Stage stage{one.kernel, {{one.makes, lowering.made(user)}}};
+        if (!one.reads.empty()) stage.bindings[one.reads] = made.of.rows.name;
+        all.emplace_back(std::move(stage));
+    }
     if (made.of.back) {
-        all.push_back(stages.back(lowering.made()));
-        all.push_back(stages.take(lowering.taken()));
+        made.taken = lowering.taken();
+        all.push_back(own.back(made.made));
+        all.push_back(own.take(made.taken));
     }
     for (Result<fuse::Stage>& one : all) {
         if (!one) return one.error();
         made.program.stages.push_back(*std::move(one));
     }
-    made.made = lowering.made();
-    if (made.of.back) made.taken = lowering.taken();
     return made;
 }
 

@@ -4,7 +4,11 @@
 
 #include <fmt/format.h>
 
+#include "ops/ragged_bind.hpp"
+#include "ops/ragged_grouped.hpp"
+#include "ops/ragged_order.hpp"
 #include "ops/ragged_probes.hpp"
+#include "ops/ragged_told.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/emit/language.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
@@ -15,127 +19,93 @@ namespace syncopate::ops {
 namespace {
 
 using kernel::Kernel;
+using kernel::ParamKind;
 using kernel::Tile;
 using plan::Interval;
 using plan::Region;
 
 class Grouping {
 public:
-    Grouping(const emit::StageText& stage, const RaggedRows& of) : stage_(stage), of_(of) {}
+    Grouping(const emit::StageText& stage, const RaggedRows& of, bool follows)
+        : stage_(stage), of_(of), follows_(follows) {}
 
     Result<RaggedKernel> make() {
-        SYNCOPATE_TRY(find_parameters());
+        SYNCOPATE_TRY(bind_parameters(stage_, of_, follows_, made_));
         if (of_.own * of_.bound > std::numeric_limits<std::int32_t>::max())
-            return about(fmt::format("{} experts of up to {} rows are more than offsets of 32 bits number",
-                                     of_.own, of_.bound));
-        // Every expert has all rows that it may have: then each tile that could ever have some reads them.
-        Offsets apart;
-        for (std::int64_t expert = 0; expert <= of_.own; ++expert) apart.push_back(expert * of_.bound);
-        SYNCOPATE_TAKE(Kernel found, analysed(apart));
-        SYNCOPATE_TRY(check_kernel(found));
-        made_.groups = of_.own;
-        const Status by_expert = check_by_expert(found, apart);
-        if (!by_expert) {
-            // Which expert's rows a tile reads may hang on all counts: then it waits for all rows.
-            together_ = true;
-            made_.groups = 1;
-            made_.expert_of.assign(found.tiles.size(), 0);
-            made_.row_of.assign(found.tiles.size(), 0);
-            if (!check_together(found)) return by_expert.error();
-            made_.warnings.push_back(
-                fmt::format("{}. So each tile waits for the rows of all experts", by_expert.error().message));
-        }
+            return Error{fmt::format("{} experts of up to {} rows are more than offsets of 32 bits number",
+                                     of_.own, of_.bound),
+                         {.file = stage_.file}};
         // Not those of rows that lie apart, as they lie in no call.
         Offsets first(at(of_.own) + 1, of_.bound);
         first.front() = 0;
         SYNCOPATE_TAKE(const Kernel usual, analysed(first));
+        SYNCOPATE_TRY(check_parameters(usual, made_));
+        SYNCOPATE_TAKE(Kernel found, follows_ ? behind(first) : in_some_way(first, usual));
         made_.warnings.insert(made_.warnings.end(), usual.warnings.begin(), usual.warnings.end());
         found.warnings.clear();
-        made_.kernel = grouped(std::move(found));
+        made_.kernel = grouped(std::move(found), made_, of_);
         return std::move(made_);
     }
 
 private:
-    Status find_parameters() {
-        for (const auto& [param, tensor] : stage_.bindings) {
-            std::string* place = tensor == of_.rows.name                ? &made_.reads
-                                 : tensor == of_.counts                 ? &made_.offsets
-                                 : of_.back && tensor == of_.back->name ? &made_.makes
-                                                                        : nullptr;
-            if (place == nullptr)
-                return about(fmt::format("bind: the plan has no tensor {} for {}", tensor, param));
-            if (!place->empty())
-                return about(fmt::format("bind: {} and {} are both bound to {}", *place, param, tensor));
-            *place = param;
+    /// How it is known whose rows a tile reads; see ragged.hpp.
+    enum class Way : std::uint8_t { by_expert, in_order, together };
+
+    Result<Kernel> in_some_way(const Offsets& first, const Kernel& usual) {
+        std::optional<Error> why;  // not by expert, or not in order
+        const auto no = [&](const Error& error) {
+            if (!why) why = error;
+        };
+        if (std::ranges::none_of(made_.told, [](const RaggedTold& told) { return is_by_block(told.form); })) {
+            way_ = Way::by_expert;
+            made_.groups = of_.own;
+            Result<Kernel> found = by_expert();
+            if (found) return found;
+            if (!usual.persistent) no(found.error());
         }
-        if (made_.reads.empty()) return unbound(of_.rows.name, "its rows would be read by nobody");
-        if (made_.offsets.empty())
-            return unbound(of_.counts, "by it the kernel is given where each expert's rows begin");
-        if (of_.back && made_.makes.empty()) return unbound(of_.back->name, "nobody would make its rows");
-        return Done{};
-    }
-
-    [[nodiscard]] Error unbound(const std::string& tensor, const char* why) const {
-        return about(fmt::format("bind: no parameter is bound to {}: {}", tensor, why));
-    }
-
-    [[nodiscard]] Error about(std::string message) const {
-        return Error{std::move(message), {.file = stage_.file}};
+        way_ = Way::in_order;
+        made_.groups = of_.own;
+        made_.expert_of.clear(), made_.row_of.clear();
+        Result<Kernel> found = in_order(first);
+        if (found) return found;
+        no(found.error());
+        // Which expert's rows a tile reads may hang on all counts: then it waits for all rows.
+        way_ = Way::together;
+        made_.order = {};
+        made_.groups = 1;
+        found = together(first);
+        if (!found) return *why;
+        made_.warnings.push_back(
+            fmt::format("{}. So each tile waits for the rows of all experts", why->message));
+        return found;
     }
 
     /// What the kernel does where experts' rows lie so.
     [[nodiscard]] Result<Kernel> analysed(const Offsets& offsets) const {
         kernel::Arguments arguments = stage_.arguments;
-        const std::int64_t rows = of_.own * of_.bound;
-        arguments.tensors[made_.reads] = {
-            .shape = {rows, of_.rows.columns}, .strides = {}, .dtype = of_.rows.dtype, .block = {}};
-        if (of_.back)
-            arguments.tensors[made_.makes] = {
-                .shape = {rows, of_.back->columns}, .strides = {}, .dtype = of_.back->dtype, .block = {}};
-        arguments.tensors[made_.offsets] = {.shape = {of_.own + 1},
-                                            .strides = {},
-                                            .dtype = plan::DType::int32,
-                                            .block = {},
-                                            .values = offsets};
-        return emit::language_of(stage_.file).analyse(stage_.source, stage_.file, stage_.name, arguments);
+        // Apart, experts have more rows than there is memory for.
+        const std::int64_t rows = way_ == Way::by_expert ? of_.own * of_.bound : of_.rows.rows;
+        const auto lies = [&](const std::string& param, const RaggedTensor& as) {
+            kernel::TensorArgument& given = arguments.tensors[param];
+            given = {.shape = {rows, as.columns},
+                     .strides = {},
+                     .dtype = as.dtype,
+                     .block = std::move(given.block)};
+        };
+        if (!follows_) lies(made_.reads, of_.rows);
+        if (of_.back) lies(made_.makes, *of_.back);
+        for (const RaggedTold& told : made_.told)
+            arguments.tensors[told.param] = table_of(told, offsets, of_.bound);
+        return emit::language_of(stage_.file)
+            .analyse_as(stage_.source, stage_.file, stage_.name, arguments,
+                        way_ == Way::together ? kernel::Tiles::programs : kernel::Tiles::walks);
     }
 
-    Status check_kernel(const Kernel& found) {
-        for (const std::string& name : {made_.reads, made_.offsets}) {
-            const kernel::Param* param = found.find_param(name);
-            if (param == nullptr || param->kind != kernel::ParamKind::pointer)
-                return about(fmt::format("bind: {} is no pointer of {}: rows in groups are read by pointers",
-                                         name, found.name));
-            if (!param->read)
-                return kernel::error_at(
-                    *param,
-                    fmt::format("{} is not read: it has {}", name,
-                                name == made_.reads ? "the rows that come" : "where experts' rows begin"));
-            if (param->written)
-                return kernel::error_at(*param, fmt::format("{} is stored into: it is the plan's", name));
-        }
-        for (const kernel::Param& param : found.params) {
-            if (param.written && !param.read && param.kind == kernel::ParamKind::pointer &&
-                made_.makes.empty())
-                made_.makes = param.name;
-        }
-        const kernel::Param* made = made_.makes.empty() ? nullptr : found.find_param(made_.makes);
-        if (made != nullptr && (made->kind != kernel::ParamKind::pointer || !made->written || made->read))
-            return kernel::error_at(
-                *made, fmt::format("{}: its rows go back: it is to be stored into by a pointer, and not read",
-                                   made_.makes));
-        if (made_.makes.empty())
-            return about(fmt::format("{} stores by no pointer that it does not read, too", found.name));
-        if (found.persistent || found.programs_per_tile != 1 ||
-            at(found.num_programs()) != found.tiles.size())
-            return Error{fmt::format("{} runs several tiles a program: rows in groups take a kernel with a "
-                                     "program for each tile",
-                                     found.name),
-                         {.file = found.file, .line = found.line}};
-        return Done{};
-    }
-
-    Status check_by_expert(const Kernel& found, const Offsets& apart) {
+    Result<Kernel> by_expert() {
+        // Every expert has all rows that it may have: then each tile that could ever have some reads them.
+        Offsets apart;
+        for (std::int64_t expert = 0; expert <= of_.own; ++expert) apart.push_back(expert * of_.bound);
+        SYNCOPATE_TAKE(Kernel found, analysed(apart));
         SYNCOPATE_TRY(find_experts(found, apart));
         bool stays = true;
         for (const Offsets& offsets : offsets_by_expert(of_.own, of_.bound, blocks_of(found))) {
@@ -147,7 +117,8 @@ private:
         }
         // Else no tile is known to have nothing to read of few rows.
         if (!stays) std::ranges::fill(made_.row_of, 0);
-        return Done{};
+        made_.tiles = static_cast<std::int64_t>(found.tiles.size());
+        return found;
     }
 
     /// Whether a tile that reads rows begins with the one of its expert that it was found to begin with.
@@ -159,27 +130,82 @@ private:
         return first[0].begin - offsets[at(expert)] == made_.row_of[at(tile.id)];
     }
 
-    Status check_together(const Kernel& found) const {
+    Result<Kernel> in_order(const Offsets& first) {
+        SYNCOPATE_TAKE(Kernel found, analysed(first));
+        Offsets single(first.size(), 1);
+        single.front() = 0;
+        SYNCOPATE_TAKE(const Kernel one, analysed(single));
+        std::optional<Error> why;
+        for (const RaggedOrder& order : orders_of(found, one, made_.reads)) {
+            made_.order = order;
+            const Status good = check_all(found, first);
+            if (!good) {
+                if (!why) why = good.error();
+                continue;
+            }
+            made_.tiles = found.persistent ? most_blocks(of_.own, of_.bound, order.rows) * order.columns
+                                           : static_cast<std::int64_t>(found.tiles.size());
+            return found;
+        }
+        if (why) return *why;
+        return wrong(found, "its tiles are not numbered expert after expert, nor of one expert each");
+    }
+
+    Result<Kernel> together(const Offsets& first) {
+        SYNCOPATE_TAKE(Kernel found, analysed(first));
+        made_.expert_of.assign(found.tiles.size(), 0);
+        made_.row_of.assign(found.tiles.size(), 0);
+        made_.tiles = static_cast<std::int64_t>(found.tiles.size());
+        SYNCOPATE_TRY(check_all(found, first));
+        return found;
+    }
+
+    /// Those before have waited for all rows.
+    Result<Kernel> behind(const Offsets& first) {
+        way_ = Way::together;
+        made_.groups = 1;
+        if (of_.back) return together(first);
+        SYNCOPATE_TAKE(Kernel found, analysed(first));
+        made_.tiles = static_cast<std::int64_t>(found.tiles.size());
+        return found;
+    }
+
+    /// For rows of all experts that there may be, `found` with those of the first of it.
+    Status check_all(const Kernel& found, const Offsets& first) const {
+        SYNCOPATE_TRY(check_covered(found, first));
         for (const Offsets& offsets : offsets_together(of_.own, of_.bound, blocks_of(found))) {
             SYNCOPATE_TAKE(const Kernel other, analysed(offsets));
-            SYNCOPATE_TRY(check(other, offsets));
-            std::vector<bool> read(at(offsets.back()), false);
-            for (const Tile& tile : other.tiles) {
-                for (const Region& box : kernel::boxes_read(tile, made_.reads))
-                    std::fill(read.begin() + box[0].begin, read.begin() + box[0].end, true);
-            }
-            if (std::ranges::find(read, false) != read.end()) return wrong(other, "no tile reads some row");
+            SYNCOPATE_TRY(check_covered(other, offsets));
         }
         return Done{};
     }
 
-    /// Which rows a tile may touch, and which of the offsets.
-    [[nodiscard]] Interval rows_of(std::int32_t expert, const Offsets& offsets) const {
-        if (together_) return {0, offsets.back()};
-        return expert < 0 ? Interval{} : Interval{offsets[at(expert)], offsets[at(expert) + 1]};
+    Status check_covered(const Kernel& found, const Offsets& offsets) const {
+        SYNCOPATE_TRY(check(found, offsets));
+        if (follows_) return Done{};
+        std::vector<bool> read(at(offsets.back()), false);
+        for (const Tile& tile : found.tiles) {
+            for (const Region& box : kernel::boxes_read(tile, made_.reads))
+                std::fill(read.begin() + std::min(box[0].begin, offsets.back()),
+                          read.begin() + std::min(box[0].end, offsets.back()), true);
+        }
+        const auto missing = std::ranges::find(read, false);
+        if (missing == read.end()) return Done{};
+        return wrong(found,
+                     fmt::format("no tile reads row {} where experts have {} rows: launch programs for "
+                                 "all rows that may come (the bound of {} is {})",
+                                 missing - read.begin(), lengths_of(offsets), of_.rows.name, of_.bound));
     }
-    [[nodiscard]] Interval offsets_of(std::int32_t expert) const {
-        return together_ ? Interval{0, of_.own + 1} : Interval{expert, expert + 2};
+
+    /// Whose rows a tile reads; -1: nobody's.
+    [[nodiscard]] std::int32_t expert_of(const Tile& tile, const Offsets& offsets) const {
+        if (way_ == Way::in_order) return expert_in(made_.order, tile.id, offsets);
+        return made_.expert_of[at(tile.id)];
+    }
+    /// Which rows a tile may touch.
+    [[nodiscard]] Interval rows_of(std::int32_t expert, const Offsets& offsets) const {
+        if (way_ == Way::together) return {0, offsets.back()};
+        return expert < 0 ? Interval{} : Interval{offsets[at(expert)], offsets[at(expert) + 1]};
     }
 
     /// Of which expert each tile is, and of which rows.
@@ -219,18 +245,24 @@ private:
 
     /// That tiles are each of its expert alone, where the rows lie so.
     Status check(const Kernel& found, const Offsets& offsets) const {
-        if (found.tiles.size() != made_.expert_of.size())
+        if (way_ == Way::in_order)
+            SYNCOPATE_TRY(check_number(found, offsets));
+        else if (found.tiles.size() != made_.expert_of.size())
             return wrong(found, fmt::format("it has {} tiles, and {} where experts' rows begin elsewhere",
                                             made_.expert_of.size(), found.tiles.size()));
         for (const Tile& tile : found.tiles) {
-            const std::int32_t expert = made_.expert_of[at(tile.id)];
+            const std::int32_t expert = expert_of(tile, offsets);
             const Interval rows = rows_of(expert, offsets);
-            SYNCOPATE_TRY(
-                check_within(found, tile, made_.reads, kernel::boxes_read(tile, made_.reads), rows, offsets));
-            if (expert >= 0)
-                SYNCOPATE_TRY(check_within(found, tile, made_.offsets,
-                                           kernel::boxes_read(tile, made_.offsets), offsets_of(expert),
-                                           offsets));
+            Interval there = rows;
+            // Descriptors load whole blocks, also of what lies behind all rows.
+            if (way_ == Way::together && reads_blocks(found)) there.end = of_.rows.rows;
+            SYNCOPATE_TRY(check_within(found, tile, made_.reads, kernel::boxes_read(tile, made_.reads), there,
+                                       offsets));
+            for (const RaggedTold& told : made_.told) {
+                if (way_ == Way::by_expert && expert >= 0)
+                    SYNCOPATE_TRY(check_within(found, tile, told.param, kernel::boxes_read(tile, told.param),
+                                               entries_of(told.form, expert), offsets));
+            }
             if (of_.back)
                 SYNCOPATE_TRY(check_within(found, tile, made_.makes, kernel::boxes_written(tile, made_.makes),
                                            rows, offsets));
@@ -238,20 +270,41 @@ private:
         return of_.back ? check_made(found, offsets) : Done{};
     }
 
+    /// Whether it reads rows by descriptors alone.
+    [[nodiscard]] bool reads_blocks(const Kernel& found) const {
+        bool by_pointers = follows_;
+        for (const kernel::ParamAccess& access : found.accesses)
+            by_pointers = by_pointers || (access.param == made_.reads && !access.stores &&
+                                          access.by == kernel::ParamAccess::By::pointers);
+        return !by_pointers;
+    }
+
+    /// As many tiles as its numbering says.
+    Status check_number(const Kernel& found, const Offsets& offsets) const {
+        const std::int64_t total = tiles_in(made_.order, offsets);
+        if (found.persistent ? static_cast<std::int64_t>(found.tiles.size()) == total
+                             : total <= made_.order.count)
+            return Done{};
+        return wrong(found, fmt::format("it has {} tiles where experts have {} rows, and not {}, {} for each "
+                                        "{} rows of an expert",
+                                        found.tiles.size(), lengths_of(offsets), total, made_.order.columns,
+                                        made_.order.rows));
+    }
+
     Status check_within(const Kernel& found, const Tile& tile, const std::string& name,
                         std::span<const Region> boxes, const Interval& own, const Offsets& offsets) const {
+        const bool table = name != made_.reads && name != made_.makes;
         for (const Region& box : boxes) {
             if (box[0].begin >= own.begin && box[0].end <= own.end) continue;
+            const std::int32_t expert = expert_of(tile, offsets);
             return wrong(
                 found,
-                fmt::format(
-                    "tile {} is of {}, which has {} {} to {}, and {} {} to {} where experts have {} rows",
-                    tile.id,
-                    made_.expert_of[at(tile.id)] < 0 ? std::string("no expert")
-                                                     : fmt::format("expert {}", made_.expert_of[at(tile.id)]),
-                    name == made_.offsets ? "offsets" : "rows", own.begin, own.end - 1,
-                    name == made_.makes ? "stores into" : "reads", box[0].begin, box[0].end - 1,
-                    lengths_of(offsets)),
+                fmt::format("tile {} is of {}, which has {} {} to {}, and {} {} to {} where experts have {} "
+                            "rows",
+                            tile.id, expert < 0 ? std::string("no expert") : fmt::format("expert {}", expert),
+                            table ? "entries" : "rows", own.begin, own.end - 1,
+                            name == made_.makes ? "stores into" : "reads", box[0].begin, box[0].end - 1,
+                            lengths_of(offsets)),
                 name);
         }
         return Done{};
@@ -263,13 +316,14 @@ private:
         for (std::int32_t group = 0; group < made_.groups; ++group)
             missing.push_back({Region{rows_of(group, offsets), {0, of_.back->columns}}});
         for (const Tile& tile : found.tiles) {
-            if (made_.expert_of[at(tile.id)] < 0) continue;
+            const std::int32_t expert = expert_of(tile, offsets);
+            if (expert < 0) continue;
             if (tile.inexact_writes.contains(made_.makes))
                 return wrong(found,
                              "which of its elements a tile stores depends on data, and all of them go back",
                              made_.makes);
             for (const Region& box : kernel::boxes_written(tile, made_.makes))
-                plan::take(missing[at(made_.expert_of[at(tile.id)])], box);
+                plan::take(missing[at(expert)], box);
         }
         for (std::int64_t expert = 0; expert < made_.groups; ++expert) {
             for (const Region& left : missing[at(expert)]) {
@@ -284,7 +338,8 @@ private:
     }
 
     [[nodiscard]] Error wrong(const Kernel& found, std::string message, const std::string& name = {}) const {
-        const kernel::Param* param = found.find_param(name.empty() ? made_.reads : name);
+        const std::string& usual = follows_ ? made_.makes : made_.reads;
+        const kernel::Param* param = found.find_param(name.empty() ? usual : name);
         return kernel::error_at(*param, fmt::format("{}: {}", param->name, std::move(message)));
     }
 
@@ -294,52 +349,21 @@ private:
         return blocks;
     }
 
-    /// Of a group, an expert or all of a rank's, tiles wait alike; on a rank run those of its own. Each is made of what the
-    /// call's table says.
-    [[nodiscard]] Kernel grouped(Kernel found) const {
-        found.most_slots = static_cast<std::int64_t>(found.tiles.size());
-        found.tiles.clear();
-        found.loops.clear();
-        found.accesses.clear();
-        found.traversal.clear();
-        found.tiles_differ = false;
-        const std::int64_t groups = of_.ranks * made_.groups, each = of_.own / made_.groups;
-        found.axes = {{"group", groups, 1}};
-        // As the plan has them.
-        const auto shape_of = [&](const RaggedTensor& of) {
-            return std::vector<std::int64_t>{of_.ranks, of_.experts, of.columns};
-        };
-        found.arguments.tensors[made_.reads].shape = shape_of(of_.rows);
-        found.arguments.tensors[made_.offsets].values.clear();
-        kernel::TensorArgument& stored = found.arguments.tensors[made_.makes];
-        stored.shape = of_.back ? shape_of(*of_.back) : std::vector<std::int64_t>{of_.experts};
-        stored.strides.clear();
-        for (std::int64_t group = 0; group < groups; ++group) {
-            Tile& tile = found.tiles.emplace_back();
-            tile.coord = {group};
-            tile.id = tile.program = group;
-            const Interval experts{group * each, (group + 1) * each};
-            const Region rows{{0, of_.ranks}, experts, {0, of_.rows.columns}};
-            Region made{experts};
-            if (of_.back) made = {{0, of_.ranks}, experts, {0, of_.back->columns}};
-            tile.reads[made_.reads] = rows;
-            tile.read_boxes[made_.reads] = kernel::SharedBoxes(std::vector<Region>{rows});
-            tile.writes[made_.makes] = made;
-            tile.write_boxes[made_.makes] = kernel::SharedBoxes(std::vector<Region>{made});
-        }
-        return found;
-    }
-
     const emit::StageText& stage_;
     const RaggedRows& of_;
+    const bool follows_;
     RaggedKernel made_;
-    bool together_ = false;  ///< any tile may read all rows
+    Way way_ = Way::in_order;
 };
 
 }  // namespace
 
 Result<RaggedKernel> ragged_kernel(const emit::StageText& stage, const RaggedRows& of) {
-    return Grouping(stage, of).make();
+    return Grouping(stage, of, false).make();
+}
+
+Result<RaggedKernel> ragged_follower(const emit::StageText& stage, const RaggedRows& of) {
+    return Grouping(stage, of, true).make();
 }
 
 }  // namespace syncopate::ops

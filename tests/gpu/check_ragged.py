@@ -15,19 +15,25 @@ sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 
 import host_ragged as host  # noqa: E402
+import host_ragged_kinds as kinds  # noqa: E402
+import ragged_kernels  # noqa: E402
 import syncopate as sy  # noqa: E402
 from sections import expect, rank, run, size, straggle  # noqa: E402
 
 DEVICE = "cuda"
 CALLS = 40
+PROGRAMS = 7  # of persistent kernels: fewer than there are tiles
 
 
 class Fused:
     """One kernel, with what it makes going back or staying."""
 
-    def __init__(self, kernel: Any, back: bool, bound: int, over: str = "error") -> None:
-        self.back, self.bound = back, bound
-        bind = host.BIND | ({"c_ptr": "C"} if back else {})
+    def __init__(
+        self, kernel: Any, back: bool, bound: int, over: str = "error", kind: str | None = None
+    ) -> None:
+        """`kind`: of host_ragged_kinds.py."""
+        self.back, self.bound, self.kind = back, bound, kind
+        bind = kinds.bind_of(kind, back) if kind else host.BIND | ({"c_ptr": "C"} if back else {})
         self.fused = sy.fuse(kernel, host.plan_of(size(), bound, back), bind, over=over)
         weights = torch.randint(
             -2, 3, (host.OWN * size(), host.K, host.N), generator=torch.Generator().manual_seed(2)
@@ -52,6 +58,10 @@ class Fused:
 
     def call(self) -> torch.Tensor:
         c = torch.full((self.bound, host.N), float("nan"), device=DEVICE)
+        if self.kind:
+            given = kinds.arguments_of(self.kind, self.a, self.own, c, self.told, self.bound, PROGRAMS)
+            self.fused[kinds.grid_of(self.kind, self.bound, PROGRAMS)](**given)
+            return c
         grid, sizes = host.launch_of(self.fused, self.bound)
         self.fused[grid](self.a, self.own, c, self.told, *sizes)
         return c
@@ -72,27 +82,43 @@ class Fused:
         expect(bool(c[len(right) :].isnan().all()), f"{what}: more than its rows")
 
 
-def queued() -> None:
+def call_queued(of: Fused, seed: int, calls: int, what: str) -> None:
     """Calls one behind another, with counts that change and stragglers."""
+    made, rng, routings = [], random.Random(rank()), host.routings(size(), seed, 30)
+    for call in range(calls):
+        name = list(routings)[call % len(routings)]
+        of.give(routings[name])
+        straggle(rng, 0.1)
+        made.append((name, of.call()))
+    of.fused.check()
+    for name, c in made:
+        of.judge(routings[name], c, f"{what}, back {of.back}, {name}")
+    expect(len(of.fused.prepared) == 1, "set up once")
+    of.fused.close()
+
+
+def queued() -> None:
     for kernel in (host.by_offsets, host.searched):
         for back in (False, True):
-            of, made, rng = Fused(kernel, back, 40 * size()), [], random.Random(rank())
-            routings = host.routings(size(), 11, 30)
-            for call in range(CALLS):
-                name = list(routings)[call % len(routings)]
-                of.give(routings[name])
-                straggle(rng, 0.1)
-                made.append((name, of.call()))
-            of.fused.check()
-            for name, c in made:
-                of.judge(routings[name], c, f"{kernel.__name__}, back {back}, {name}")
-            expect(len(of.fused.prepared) == 1, "set up once")
-            of.fused.close()
+            call_queued(Fused(kernel, back, 40 * size()), 11, CALLS, kernel.__name__)
+
+
+def of_kinds() -> None:
+    """Persistent kernels, sizes, ends, tables by block, descriptors."""
+    for name in kinds.TOLD:
+        for back in (False, True):
+            of = Fused(getattr(ragged_kernels, name), back, 40 * size(), kind=name)
+            call_queued(of, 13, CALLS // 2, name)
+        print(f"{name}: right", flush=True)
 
 
 def graph() -> None:
     """One captured graph, replayed with other counts."""
-    of = Fused(host.by_offsets, True, 40 * size())
+    for kind in (None, "walked_tiles", "swizzled_tiles"):
+        replay(Fused(getattr(ragged_kernels, kind or "", host.by_offsets), True, 40 * size(), kind=kind))
+
+
+def replay(of: Fused) -> None:
     of.give(host.routings(size(), 1, 30)["random"])
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -134,7 +160,7 @@ def over() -> None:
             one.fused.close()
 
 
-SECTIONS = {"queued": queued, "graph": graph, "over": over}
+SECTIONS = {"queued": queued, "kinds": of_kinds, "graph": graph, "over": over}
 
 if __name__ == "__main__":
     sys.exit(run(SECTIONS))

@@ -51,18 +51,23 @@ emit::StageText stage_of(std::string source, bool back, std::int64_t blocks = 3)
     return made;
 }
 
+Result<RaggedProgram> program_of(const emit::StageText& stage, const plan::Plan& plan,
+                                 std::int64_t programs) {
+    return ragged_program(std::span(&stage, 1), plan, programs);
+}
+
 TEST(Ragged, ATileIsOfTheExpertWhoseRowsItReads) {
-    const auto made = ragged_program(stage_of(copying(), false), plan_of(2, false), 4);
+    const auto made = program_of(stage_of(copying(), false), plan_of(2, false), 4);
     ASSERT_TRUE(made) << made.error().to_string();
-    EXPECT_EQ(made->user.expert_of, (std::vector<std::int32_t>{0, 1, 0, 1, 0, 1}));
-    EXPECT_EQ(made->user.row_of, (std::vector<std::int32_t>{0, 0, 16, 16, 32, 32}));
-    EXPECT_EQ(made->user.makes, "c_ptr");
+    EXPECT_EQ(made->users.front().expert_of, (std::vector<std::int32_t>{0, 1, 0, 1, 0, 1}));
+    EXPECT_EQ(made->users.front().row_of, (std::vector<std::int32_t>{0, 0, 16, 16, 32, 32}));
+    EXPECT_EQ(made->users.front().makes, "c_ptr");
     EXPECT_EQ(made->program.stages.back().kernel.most_slots, 6) << "one for each program of its grid";
 }
 
 TEST(Ragged, TilesWaitForTheRowsOfTheirOwnExpertAlone) {
     for (const bool back : {false, true}) {
-        const auto made = ragged_program(stage_of(copying(), back), plan_of(2, back), 4);
+        const auto made = program_of(stage_of(copying(), back), plan_of(2, back), 4);
         ASSERT_TRUE(made) << made.error().to_string();
         const auto schedule = fuse::fuse(made->program, {.device = fuse::Device::cuda});
         ASSERT_TRUE(schedule) << schedule.error().to_string();
@@ -82,22 +87,22 @@ TEST(Ragged, ATileThatReadsOtherRowsWhereThereAreFewHasNoneThatItBeginsWith) {
     source.replace(source.find(rows), rows.size(),
                    "tl.maximum(0, end - tl.load(offsets_ptr + expert) - (tl.program_id(1) + 1) * BM) + "
                    "tl.arange(0, BM)");
-    const auto made = ragged_program(stage_of(source, false), plan_of(2, false), 4);
+    const auto made = program_of(stage_of(source, false), plan_of(2, false), 4);
     ASSERT_TRUE(made) << made.error().to_string();
-    EXPECT_EQ(made->user.groups, 2);
-    EXPECT_EQ(made->user.row_of, std::vector<std::int32_t>(6, 0))
+    EXPECT_EQ(made->users.front().groups, 2);
+    EXPECT_EQ(made->users.front().row_of, std::vector<std::int32_t>(6, 0))
         << "each waits where its expert has any row";
 }
 
 TEST(Ragged, TilesThatCouldBeOfAnyExpertWaitForTheRowsOfAll) {
     const std::string source = copying("BM", "rows < tl.load(offsets_ptr + 2)");
-    const auto made = ragged_program(stage_of(source, false), plan_of(2, false), 4);
+    const auto made = program_of(stage_of(source, false), plan_of(2, false), 4);
     ASSERT_TRUE(made) << made.error().to_string();
-    ASSERT_EQ(made->user.groups, 1);
-    ASSERT_EQ(made->user.warnings.size(), 1U);
-    EXPECT_NE(made->user.warnings.front().find("each tile waits for the rows of all experts"),
+    ASSERT_EQ(made->users.front().groups, 1);
+    ASSERT_EQ(made->users.front().warnings.size(), 1U);
+    EXPECT_NE(made->users.front().warnings.front().find("each tile waits for the rows of all experts"),
               std::string::npos)
-        << made->user.warnings.front();
+        << made->users.front().warnings.front();
     const auto schedule = fuse::fuse(made->program, {.device = fuse::Device::cuda});
     ASSERT_TRUE(schedule) << schedule.error().to_string();
     for (const fuse::RankSchedule& rank : schedule->ranks) {
@@ -108,7 +113,7 @@ TEST(Ragged, TilesThatCouldBeOfAnyExpertWaitForTheRowsOfAll) {
 
 TEST(Ragged, KernelsThatCouldReadWhatHasNotComeAreRefused) {
     const auto refused = [](const emit::StageText& stage, bool back, const std::string& why) {
-        const auto made = ragged_program(stage, plan_of(2, back), 4);
+        const auto made = program_of(stage, plan_of(2, back), 4);
         ASSERT_FALSE(made) << why;
         EXPECT_NE(made.error().to_string().find(why), std::string::npos) << made.error().to_string();
         EXPECT_NE(made.error().to_string().find("copies.py"), std::string::npos) << made.error().to_string();

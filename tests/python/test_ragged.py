@@ -1,6 +1,7 @@
 """Users' own grouped kernels, fused with rows that come in groups of which only the device knows how many they are."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,14 @@ def test_a_users_grouped_product_follows_counts_that_only_the_device_knows_on(ra
     assert f"{ranks} ranks: ragged" in outcome.out
 
 
-def test_its_kernels_compile_for_sm_90():
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4] if SWEEP else [2])
+def test_grouped_products_as_users_write_them_follow_such_counts_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_ragged_kinds.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert f"{ranks} ranks: ragged" in outcome.out
+
+
+def test_their_kernels_compile_for_sm_90():
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     environment.pop("TRITON_INTERPRET", None)
     outcome = subprocess.run(
@@ -28,6 +36,10 @@ def test_its_kernels_compile_for_sm_90():
     )  # fmt: skip
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert outcome.stdout.count("by_offsets: ") == 2 and "ragged_take: " in outcome.stdout
+    source = (HERE / "ragged_kernels.py").read_text()
+    names = [name for name in re.findall(r"def (\w+)\(", source) if name != "product_of_tile"]
+    missing = [name for name in names if f"\n{name}: " not in outcome.stdout]
+    assert len(names) > 10 and not missing, f"not compiled: {missing}"
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3] if SWEEP else [2])

@@ -6,17 +6,25 @@
 //     rows       this rank's rows are stored at their experts' ranks
 //     NAME       the user's kernel: a tile starts when all rows of its expert are there; one that may be of any expert,
 //                when all rows are
+//     NAME …     further ones, each behind the one before: what they hand on lies in memory of the user's
 //     back       what it makes is stored at the ranks of its rows        (where the plan says so)
 //     take       and is copied from there to where the user wants it     (likewise)
 //
-// The kernels but the user's are python/syncopate/kernels/ragged.py. Which expert a tile is of is read from its
-// footprint, with offsets that keep experts apart; that it stays among the expert's rows, whatever the counts, from that it
-// loads no other expert's offsets, and from its footprints where experts have few rows, none, or all (ragged_probes.hpp).
-// That is no proof for all counts: a kernel could do otherwise at one that was not tried.
+// The kernels but the user's are python/syncopate/kernels/ragged.py. Which expert a tile is of is found in one of three ways:
+//
+//     by expert   a tile is of one expert, always: read from its footprint, with offsets that keep experts apart. That it
+//                 stays among the expert's rows, from that it loads no other expert's offsets
+//     in order    tiles are numbered expert after expert, so many for each block of so many rows, as loops over tiles and
+//                 programs that look for their expert have them. Each call's slots are made by that, on the device
+//     together    else what a program does is one tile, which waits for all rows
+//
+// Each is held against footprints where experts have few rows, none, or all (ragged_probes.hpp). That is no proof for all
+// counts: a kernel could do otherwise at one that was not tried.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,17 +61,39 @@ struct RaggedRows {
 /// expert's, and what is made of it back, by pushes.
 [[nodiscard]] Result<RaggedRows> ragged_rows(const plan::Plan& plan);
 
+/// How a parameter tells the kernel where rows lie (ragged_told.hpp draws them).
+enum class RaggedForm : std::uint8_t { offsets, begins, ends, sizes, experts, rows, padded };
+
+struct RaggedTold {
+    std::string param;
+    RaggedForm form = RaggedForm::offsets;
+    std::int64_t block = 0;  ///< rows; 0: it is no table by block
+};
+
+/// "ends", …
+[[nodiscard]] const char* name_of(RaggedForm form);
+
+/// Tiles, or programs, numbered expert after expert: the one of id i is `i / apart % count`-th of all experts' tiles, of which
+/// there are `columns` for each block of `rows` rows of an expert. rows 0: they are not.
+struct RaggedOrder {
+    std::int64_t rows = 0, columns = 0;
+    std::int64_t apart = 1, count = 0;
+};
+
 /// A user's kernel as groups of tiles, an expert's each, and which tiles they are.
 struct RaggedKernel {
     kernel::Kernel kernel;
-    std::string reads;    ///< the parameter that the rows are
-    std::string offsets;  ///< that says where an expert's rows begin, and the next one's
-    std::string makes;    ///< that goes back; where nothing does, one that it stores into
+    std::string reads;  ///< the parameter that the rows are; "" of one that follows
+    std::vector<RaggedTold> told;
+    std::string makes;  ///< that goes back; where nothing does, one that it stores into
     /// Of a rank: its experts, or 1: any tile may read rows of all of them, and waits for all.
     std::int64_t groups = 0;
     /// What is hardly meant: of the kernel where one expert has all rows; and why each tile waits for all of them.
     std::vector<std::string> warnings;
-    // By tile: its group, from 0 on in each rank, or -1 if it reads no rows; and with which of an expert's rows it begins.
+    RaggedOrder order;
+    std::int64_t tiles = 0;  ///< of a call, at most
+    // By tile, where `order` does not say it: its group, from 0 on in each rank, or -1 if it reads no rows; and with which of
+    // an expert's rows it begins.
     std::vector<std::int32_t> expert_of;
     std::vector<std::int32_t> row_of;
 };
@@ -73,18 +103,25 @@ struct RaggedKernel {
 /// have; and where the kernel takes the rows in another way than by a pointer.
 [[nodiscard]] Result<RaggedKernel> ragged_kernel(const emit::StageText& stage, const RaggedRows& of);
 
+/// The same of a kernel that follows: it begins when those before it have ended, reads what they have stored, and may make what
+/// goes back.
+[[nodiscard]] Result<RaggedKernel> ragged_follower(const emit::StageText& stage, const RaggedRows& of);
+
 struct RaggedProgram {
     fuse::StagedProgram program;
     RaggedRows of;
-    RaggedKernel user;  ///< its `kernel` is the fourth stage
-    std::string made;   ///< the tensor that it stores into
+    std::vector<RaggedKernel> users;  ///< the kernels are the stages from the fourth on
+    /// Rows of the blocks that they are told of, and how many of these there are at most; 0: none are.
+    std::int64_t block = 0, blocks = 0;
+    std::string made;   ///< the tensor that the last one stores into
     std::string taken;  ///< that the last stage stores into, where something goes back
 };
 
 inline constexpr std::int64_t kRaggedTile = 32;  ///< rows that are moved together
 
-/// `programs`: of the stages before the user's.
-[[nodiscard]] Result<RaggedProgram> ragged_program(const emit::StageText& stage, const plan::Plan& plan,
-                                                   std::int64_t programs);
+/// `stages`: the user's kernels, of which the first one reads the rows, and the last one makes what goes back. `programs`: of the
+/// stages before them.
+[[nodiscard]] Result<RaggedProgram> ragged_program(std::span<const emit::StageText> stages,
+                                                   const plan::Plan& plan, std::int64_t programs);
 
 }  // namespace syncopate::ops

@@ -4,18 +4,17 @@
     fused[grid](a, b, c, counts, N, K, …)
 
 `a` has this rank's rows, expert by expert; `counts` [experts] says on the device how many each expert gets. The kernel is given
-the rows that came for this rank's experts, and, in the place of `counts`, offsets [experts / ranks + 1].
+the rows that came for this rank's experts, and, in the place of `counts`, offsets [experts / ranks + 1], or what its
+binding says: "counts.ends", "counts.experts[BM]", … (src/ops/ragged_told.hpp draws them).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 
 from .. import _syncopate
 from ..call.arguments import base_of, is_descriptor, launch_key
@@ -27,19 +26,9 @@ from ..group import Group
 from ..kernels import ragged as kernels
 from ..strategy import PROGRAMS_ON_HOST
 from .fused import FusedKernel
+from .ragged_made import USERS, Made, given_of, made_for
 
 OVER = ("error", "drop")
-_USERS = 3  # the stage that the user's kernel is
-
-
-@dataclass
-class _Made:
-    """What a program's stages are given beside the user's arguments, on the device."""
-
-    of: dict[str, Any]
-    place: tuple[str, int]  # the device, and which of them
-    scratch: dict[str, torch.Tensor]
-    strides: dict[str, int]
 
 
 class RaggedKernel(FusedKernel):
@@ -54,22 +43,20 @@ class RaggedKernel(FusedKernel):
     ) -> None:
         if over not in OVER:
             raise ValueError(f"over: expected {' or '.join(map(repr, OVER))}, got {over!r}")
-        if len(stages) != 1 or isinstance(stages[0].kernel, StatedKernel):
+        if any(isinstance(stage.kernel, StatedKernel) for stage in stages):
+            raise ValueError("a plan with rows in groups, which only a call counts, takes kernels in Triton")
+        if values := [name for stage in stages for name in stage.values]:
             raise ValueError(
-                "a plan with rows in groups, which only a call counts, takes one kernel in Triton"
-            )
-        if stages[0].values:
-            raise ValueError(
-                f"values: {', '.join(stages[0].values)}: not of a plan with rows in groups, which only a call counts. "
+                f"values: {', '.join(values)}: not of a plan with rows in groups, which only a call counts. "
                 "Where the host knows the counts, fuse plan.counted(counts)"
             )
         super().__init__(stages, plan, group, strategy, **timing)
         self.over = over
-        self._made: dict[Prepared, _Made] = {}
-        self._ended_made: list[_Made] = []
+        self._made: dict[Prepared, Made] = {}
+        self._ended_made: list[Made] = []
         self._ragged, self._made_by_kernels = frozenset(plan.ragged), frozenset(plan.produced)
         self._whole = {name: (list(shape), dtype) for name, shape, dtype in plan.tensors}
-        self._last: _Made | None = None
+        self._last: Made | None = None
 
     @property
     def offsets(self) -> torch.Tensor:
@@ -79,14 +66,14 @@ class RaggedKernel(FusedKernel):
         return self._last.scratch["offsets_ptr"]
 
     def run(self, calls: Sequence[Call]) -> None:
-        prepared, (items,) = self._find(calls)
+        prepared, items = self._find(calls)
         made = self._made[prepared]
-        self._require_rows(items, *made.place)
+        rows = self._require_rows(items, *made.place)
         prepared.require_there()
         # All else of it is what is prepared.
-        key = (*map(launch_key, items.values()), items[made.of["reads"]].shape[0])
+        key = (*(launch_key(value) for given in items for value in given.values()), rows)
         try:
-            prepared.launch(key, lambda: self._given(prepared, made, items))
+            prepared.launch(key, lambda: given_of(prepared, made, items))
         except ValueError:
             if not self.drops(prepared) or not prepared.op.had_been_told:
                 raise
@@ -138,7 +125,7 @@ class RaggedKernel(FusedKernel):
             raise ValueError(f"{tensor}: the plan does not say that it is kept (final)")
         return prepared.tensors[tensor]
 
-    def _judge(self, made: _Made) -> None:
+    def _judge(self, made: Made) -> None:
         """Of all calls since it was last asked; the same on all ranks."""
         over, wrong, *calls = made.scratch["seen_ptr"].tolist()
         if calls[1] and wrong <= 0:  # the sum over calls has run over
@@ -160,51 +147,80 @@ class RaggedKernel(FusedKernel):
 
     def _find(self, calls: Sequence[Call]) -> tuple[Prepared, list[dict[str, Any]]]:
         """How many rows a rank gives is not what is compiled for."""
-        if len(calls) != 1:
-            raise TypeError(f"the program has 1 stage: give a Call for it, got {len(calls)}")
-        one = launch_of(self.stages[0], calls[0])
-        for parameter, tensor in self.stages[0].bind.items():
-            if tensor in self._ragged and parameter in one.tensors:
-                shape, _, dtype, block = one.tensors[parameter]
-                one.tensors[parameter] = ([0, *shape[1:]], [], dtype, block)
-        prepared = self._prepared.get(one.key)
+        if len(calls) != len(self.stages):
+            raise TypeError(
+                f"the program has {len(self.stages)} stage(s): give a Call for each, got {len(calls)}"
+            )
+        taken = [launch_of(stage, call) for stage, call in zip(self.stages, calls, strict=True)]
+        for stage, one in zip(self.stages, taken, strict=True):
+            for parameter, tensor in stage.bind.items():
+                if tensor in self._ragged and parameter in one.tensors:
+                    shape, _, dtype, block = one.tensors[parameter]
+                    one.tensors[parameter] = ([0, *shape[1:]], [], dtype, block)
+        key = tuple(one.key for one in taken)
+        prepared = self._prepared.get(key)
         if prepared is not None and prepared.op.retired:
             self.drops(prepared)
             prepared = None
         if prepared is None:
-            prepared = self._prepared[one.key] = self._prepare([one])
-        return prepared, [one.items]
+            prepared = self._prepared[key] = self._prepare(taken)
+        return prepared, [one.items for one in taken]
 
     def _bind_to_plan(self, index: int, one: TakenCall, group: Group, device: str) -> None:
         """That the call brings rows and counts as the plan has them; `run` looks at each call's."""
         for parameter, tensor in self.stages[index].bind.items():
-            if tensor not in self._whole:
+            if self._tensor_of(tensor) not in self._whole:
                 raise ValueError(f"bind: the plan has no tensor {tensor}; it has {', '.join(self._whole)}")
             if parameter not in one.tensors:
                 name = self._texts["cuda"][index].name
                 raise ValueError(
                     f"bind: {parameter} is not a tensor parameter of {name}; it has {', '.join(one.tensors)}"
                 )
-        self._require_rows(one.items, device, group.ordinal)
+            self._require(parameter, tensor, one.items[parameter], device, group.ordinal)
 
-    def _require_rows(self, items: Mapping[str, Any], device: str, ordinal: int) -> None:
-        bind = self.stages[0].bind
-        of = {tensor: parameter for parameter, tensor in bind.items()}
-        for parameter in bind:
-            self._require(parameter, items[parameter], device, ordinal)
-        made = [name for name in of if name in self._made_by_kernels]
-        given = [name for name in of if name in self._ragged and name not in made]
-        if made and given and items[of[made[0]]].shape[0] < items[of[given[0]]].shape[0]:
-            raise ValueError(
-                f"{of[made[0]]}: it has {items[of[made[0]]].shape[0]} rows, and gets one for each of {of[given[0]]}, "
-                f"which has {items[of[given[0]]].shape[0]}"
-            )
+    def _require_rows(self, items: Sequence[Mapping[str, Any]], device: str, ordinal: int) -> int:
+        """That a call's tensors are as the plan has them; how many rows are given."""
+        of: dict[str, str] = {}  # by the plan's tensor
+        rows: dict[str, int] = {}
+        counted: list[tuple[str, Any]] = []
+        for stage, given in zip(self.stages, items, strict=True):
+            _require_no_gradient(given)
+            for parameter, bound in stage.bind.items():
+                value = given[parameter]
+                self._require(parameter, bound, value, device, ordinal)
+                if bound in self._ragged:
+                    of[bound], rows[bound] = parameter, base_of(value).shape[0]
+                else:
+                    counted.append((parameter, value))
+        gives = next(name for name in rows if name not in self._made_by_kernels)
+        for gets in rows:
+            if rows[gets] < rows[gives]:
+                raise ValueError(
+                    f"{of[gets]}: it has {rows[gets]} rows, and gets one for each of {of[gives]}, which has {rows[gives]}"
+                )
+        for parameter, value in counted[1:]:
+            if launch_key(value) != launch_key(counted[0][1]):
+                raise ValueError(
+                    f"{parameter}: another tensor than {counted[0][0]}: both are bound to the counts, so give the same to both"
+                )
+        return rows[gives]
 
-    def _require(self, parameter: str, value: Any, device: str, ordinal: int) -> None:
-        tensor = self.stages[0].bind[parameter]
+    def _tensor_of(self, bound: str) -> str:
+        """The plan's tensor of "counts.ends", and of "counts"."""
+        return bound if bound in self._whole else bound.rpartition(".")[0]
+
+    def _require(self, parameter: str, bound: str, value: Any, device: str, ordinal: int) -> None:
+        tensor = self._tensor_of(bound)
         shape, dtype = self._whole[tensor]
         if is_descriptor(value):
-            raise ValueError(f"{parameter}: rows in groups are read by pointers, not by a descriptor")
+            if tensor not in self._ragged:
+                raise ValueError(f"{parameter}: where rows lie is loaded by a pointer, not by a descriptor")
+            if list(value.shape) != list(value.base.shape):
+                raise ValueError(
+                    f"{parameter}: the descriptor is of {list(value.shape)}, and its tensor {list(value.base.shape)}: "
+                    "describe the whole tensor"
+                )
+            value = value.base
         where = f"{parameter} (bound to {tensor})"
         if tensor in self._ragged:
             good = value.dim() == 2 and value.shape[1] == shape[1] and value.shape[0] <= shape[0]
@@ -219,39 +235,37 @@ class RaggedKernel(FusedKernel):
         check_place(where, value, dtype, device, ordinal)
 
     def _set_up(self, taken: Sequence[TakenCall], group: Group, device: str) -> Prepared:
-        (one,), (text,) = taken, self._texts_on(device)
+        texts = self._texts_on(device)
         programs = group.multiprocessors(PROGRAMS_ON_HOST)
 
-        def fused() -> tuple[Any, dict[str, Any], Any]:
-            stage = (
-                text.source,
-                text.file,
-                text.asked,
-                dict(self.stages[0].bind),
-                one.scalars,
-                one.tensors,
-                one.grid,
-            )
+        def fused() -> tuple[Any, dict[str, Any], list[Any]]:
+            stages = [
+                (text.source, text.file, text.asked, dict(stage.bind), one.scalars, one.tensors, one.grid)
+                for stage, text, one in zip(self.stages, texts, taken, strict=True)
+            ]
             artifact, of = _syncopate.fuse_ragged(
-                stage, self.plan, device, group.multiprocessors(), self.strategy, programs
+                stages, self.plan, device, group.multiprocessors(), self.strategy, programs
             )
-            for warning in (*artifact.warnings, *of["warnings"]):
+            for warning in (*artifact.warnings, *(one for user in of["users"] for one in user["warnings"])):
                 warnings.warn(f"syncopate: {warning}", stacklevel=8)
-            return artifact, of, text.load(artifact.stages[_USERS])
+            emitted = artifact.stages[USERS : USERS + len(texts)]
+            return artifact, of, [text.load(stage) for text, stage in zip(texts, emitted, strict=True)]
 
-        artifact, of, kernel = self._together(group, "fused", fused)
-        own = [*kernels.STAGES, kernel, *(kernels.BACK if of["back"] else ())]
+        artifact, of, users = self._together(group, "fused", fused)
+        own = [*kernels.STAGES, *users, *(kernels.BACK if of["back"] else ())]
         prepared = Prepared(artifact, group, own, what=self._what, **self._timing)
-        if not of["back"]:  # the plan counts what is stored there; it lies where the user has it
-            prepared.stages[_USERS].bind = {of["reads"]: of["rows"]}
-        made = self._made[prepared] = made_for(
-            prepared, of, base_of(one.items[of["reads"]]).device, (device, group.ordinal)
-        )
+        for index, user in enumerate(of["users"]):
+            # The plan counts what is stored; but for what goes back, it lies where the user has it.
+            if not of["back"] or index + 1 < len(users):
+                del prepared.stages[USERS + index].bind[user["makes"]]
+        items = [one.items for one in taken]
+        rows = base_of(items[0][of["users"][0]["reads"]])
+        made = self._made[prepared] = made_for(prepared, of, rows.device, (device, group.ordinal))
         options = [{"num_warps": 4, "num_stages": 2}] * len(own)
-        options[_USERS] = one.options
+        options[USERS : USERS + len(users)] = [one.options for one in taken]
 
         def compiled() -> None:
-            prepared.compile(self._given(prepared, made, one.items), options)
+            prepared.compile(given_of(prepared, made, items), options)
 
         try:
             self._together(group, "compiled", compiled)
@@ -262,64 +276,14 @@ class RaggedKernel(FusedKernel):
             raise
         return prepared
 
-    def _given(self, prepared: Prepared, made: _Made, items: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The arguments of each stage."""
-        of, pow2, heap = made.of, triton.next_power_of_2, prepared.tensors
-        table = prepared.op.table_tensor_of
-        rows, ranks = items[of["reads"]], self.plan.num_ranks
-        none = made.scratch["status_ptr"]
-        known = {
-            **made.scratch,
-            "counts_ptr": heap[of["counts"]], "x_ptr": heap[of["rows"]], "rows_ptr": table(2), "user_ptr": table(_USERS),
-            "back_ptr": table(_USERS + 1) if of["back"] else none, "BACK": of["back"] is not None,
-            "rank": prepared.op.rank, "ROWS": rows.shape[0], "E": of["experts"], "R": ranks, "EXPERTS": of["own"],
-            "BOUND": of["bound"], "TILE": of["tile"], "TILES": len(of["expert_of"]), "SLOTS": 32, "USERS": of["groups"],
-            "BE": pow2(of["own"]), "BR": pow2(ranks), "BALL": pow2(of["experts"]),
-        }  # fmt: skip
 
-        def moved(columns: int) -> dict[str, int]:
-            return {"H": columns, "COLUMNS": min(pow2(columns), 512)}
-
-        stride, kernels_of = made.strides, [*kernels.STAGES]
-        of_stage: list[dict[str, Any]] = [
-            {"given_ptr": items[of["offsets"]], "stride": stride[of["counts"]]},
-            {},
-            {"given_ptr": rows, "stride": stride[of["rows"]], **moved(of["columns"])},
-        ]
-        if of["back"]:
-            made_at, back, width = heap[of["made"]], heap[of["back"]], moved(of["columns_back"])
-            kernels_of += kernels.BACK
-            of_stage += [
-                {"made_ptr": made_at, "y_ptr": back, "stride": stride[of["back"]], **width},
-                {"y_ptr": back, "out_ptr": items[of["makes"]], "taken_ptr": heap[of["taken"]],
-                 "PROGRAMS": heap[of["taken"]].shape[1], **width},
-            ]  # fmt: skip
-        given = [
-            {name: (known | more)[name] for name in kernel.arg_names if not name.startswith("sy_")}
-            for kernel, more in zip(kernels_of, of_stage, strict=True)
-        ]
-        given.insert(_USERS, {**items, of["offsets"]: made.scratch["offsets_ptr"]})
-        return given
-
-
-def made_for(prepared: Any, of: dict[str, Any], device: torch.device, place: tuple[str, int]) -> _Made:
-    """What stages tell each other, for a program of which `of` is said (_syncopate.fuse_ragged)."""
-
-    def numbers(*shape: int) -> torch.Tensor:
-        return torch.zeros(*shape, dtype=torch.int32, device=device)
-
-    with torch.inference_mode(False):  # calls in and out of it write to these
-        scratch = {
-            "sent_ptr": numbers(2, of["experts"]),
-            "group_ptr": numbers(of["experts"]),
-            "offsets_ptr": numbers(of["own"] + 1),
-            "status_ptr": numbers(2),
-            "seen_ptr": numbers(4),
-            "from_ptr": numbers(of["experts"]),  # by group of this rank's experts
-            "to_ptr": numbers(of["experts"]),
-            "expert_ptr": torch.tensor(of["expert_of"], dtype=torch.int32, device=device),
-            "row_ptr": torch.tensor(of["row_of"], dtype=torch.int32, device=device),
-        }
-    stride = prepared.op.heap.stride
-    strides = {name: stride // tensor.element_size() for name, tensor in prepared.tensors.items()}
-    return _Made(of, place, scratch, strides)
+def _require_no_gradient(items: Mapping[str, Any]) -> None:
+    """A Triton kernel has none, so what asks for one would miss it without a word."""
+    if not torch.is_grad_enabled():
+        return
+    for name, value in items.items():
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            raise ValueError(
+                f"{name} requires a gradient, and a fused kernel has none: call it within a torch.autograd.Function that "
+                "says what it is, or under torch.no_grad()"
+            )

@@ -59,20 +59,31 @@ def ragged_counts(
 
 @triton.jit
 def _place_tiles(table_ptr, first, rows, expert_ptr, row_ptr, TILES: tl.constexpr, EXPERTS: tl.constexpr,
-                 BE: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+                 BE: tl.constexpr, BLOCK: tl.constexpr, ORDER_ROWS: tl.constexpr, ORDER_COLUMNS: tl.constexpr,
+                 ORDER_APART: tl.constexpr, ORDER_COUNT: tl.constexpr, COUNTS: tl.constexpr):  # fmt: skip
     """The slots of the user's kernel, one a tile, in its own order. A tile waits and posts as its group does, an expert's
-    or all (`expert_ptr`, below 0: none); one that begins (`row_ptr`) behind the group's `rows` has nothing to wait for."""
+    or all (`expert_ptr`, below 0: none); one that begins (`row_ptr`) behind the group's `rows` has nothing to wait for.
+    ORDER_ROWS: not 0, where tiles are numbered expert after expert (ops/ragged.hpp); COUNTS: there are no others."""
     records = table_ptr + tl.load(table_ptr + _GROUPS) + _GROUP_HEAD
     word, experts = tl.arange(0, _SLOT_WORDS)[None, :], tl.arange(0, BE)[None, :]
     of_record = (
         tl.load(records + _SLOT_WORDS * experts + _SLOT_TILE, mask=experts < EXPERTS, other=first - 1) - first
     )
+    if ORDER_ROWS:
+        ends = tl.cumsum((rows + ORDER_ROWS - 1) // ORDER_ROWS * ORDER_COLUMNS, 0)
+        total = tl.max(ends, 0)
     if tl.program_id(0) == 0:
-        tl.store(table_ptr + _NUM_SLOTS, TILES)
+        tl.store(table_ptr + _NUM_SLOTS, total if ORDER_ROWS and COUNTS else TILES)
     for begin in range(tl.program_id(0) * BLOCK, TILES, tl.num_programs(0) * BLOCK):
         tile = begin + tl.arange(0, BLOCK)
-        expert = tl.load(expert_ptr + tile, mask=tile < TILES, other=-1)
-        row = tl.load(row_ptr + tile, mask=tile < TILES, other=0)
+        if ORDER_ROWS:
+            number = tile // ORDER_APART % ORDER_COUNT
+            expert = tl.sum((ends[None, :] <= number[:, None]).to(tl.int32), 1)
+            expert = tl.where(number < total, expert, -1)
+            row = tile * 0
+        else:
+            expert = tl.load(expert_ptr + tile, mask=tile < TILES, other=-1)
+            row = tl.load(row_ptr + tile, mask=tile < TILES, other=0)
         mine = (of_record == expert[:, None]) & (experts < EXPERTS)
         record = tl.sum(tl.where(mine, experts, 0), 1)
         left = tl.sum(tl.where(experts == expert[:, None], rows[None, :], 0), 1) - row
@@ -93,17 +104,44 @@ def _place_tiles(table_ptr, first, rows, expert_ptr, row_ptr, TILES: tl.constexp
 
 
 @triton.jit
+def _tell_blocks(experts_ptr, places_ptr, padded_ptr, run, rows, EXPERTS: tl.constexpr, BOUND: tl.constexpr,
+                 TOLD: tl.constexpr, BLOCKS: tl.constexpr, BE: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """Of BLOCKS blocks of TOLD places whose expert each is, and of each place the row there, BOUND: none."""
+    blocks = (rows + TOLD - 1) // TOLD
+    ends = tl.cumsum(blocks, 0)
+    tl.store(padded_ptr, tl.max(ends, 0) * TOLD)
+    every = tl.arange(0, BE)[None, :]
+    for begin in range(tl.program_id(0) * BLOCK, BLOCKS * TOLD, tl.num_programs(0) * BLOCK):
+        place = begin + tl.arange(0, BLOCK)
+        inside = place < BLOCKS * TOLD
+        block = place // TOLD
+        expert = tl.sum((ends[None, :] <= block[:, None]).to(tl.int32), 1)
+        mine = every == expert[:, None]
+        at = place - tl.sum(tl.where(mine, (ends - blocks)[None, :] * TOLD, 0), 1)
+        row = tl.sum(tl.where(mine, run[None, :], 0), 1) + at
+        there = (expert < EXPERTS) & (at < tl.sum(tl.where(mine, rows[None, :], 0), 1))
+        tl.store(places_ptr + place, tl.where(there, row, BOUND), mask=inside)
+        tl.store(
+            experts_ptr + block, tl.where(expert < EXPERTS, expert, 0), mask=inside & (place % TOLD == 0)
+        )
+
+
+@triton.jit
 def ragged_layout(
-    counts_ptr, sent_ptr, group_ptr, offsets_ptr, status_ptr, seen_ptr, rows_ptr, user_ptr, expert_ptr, row_ptr,
-    from_ptr, to_ptr, back_ptr, rank, sy_schedule, sy_control, E: tl.constexpr, R: tl.constexpr, EXPERTS: tl.constexpr,
-    BOUND: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, BE: tl.constexpr, BR: tl.constexpr, BALL: tl.constexpr,
-    SLOTS: tl.constexpr, BACK: tl.constexpr, USERS: tl.constexpr,
+    counts_ptr, sent_ptr, group_ptr, offsets_ptr, sizes_ptr, status_ptr, seen_ptr, rows_ptr, user_ptr, expert_ptr, row_ptr,
+    from_ptr, to_ptr, back_ptr, experts_ptr, places_ptr, padded_ptr, rank, sy_schedule, sy_control, E: tl.constexpr,
+    R: tl.constexpr, EXPERTS: tl.constexpr, BOUND: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, BE: tl.constexpr,
+    BR: tl.constexpr, BALL: tl.constexpr, SLOTS: tl.constexpr, BACK: tl.constexpr, USERS: tl.constexpr,
+    ORDER_ROWS: tl.constexpr, ORDER_COLUMNS: tl.constexpr, ORDER_APART: tl.constexpr, ORDER_COUNT: tl.constexpr,
+    COUNTS: tl.constexpr, TOLD: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Of the counts of all ranks:
 
     sent_ptr [2, E]          of this rank's group for each expert: where it begins there, how many of its rows come
     group_ptr [E]            where the group begins among the rows that the call brings
     offsets_ptr [E / R + 1]  of each expert of this rank where its rows begin, and the end of the last ones
+    sizes_ptr [E / R]        how many they are
+    experts_ptr, places_ptr, padded_ptr  TOLD: the same by block of so many places (ops/ragged_told.hpp)
     status_ptr [2]           rows over the bound, of the rank to which most come; by how many all ranks' counts are wrong
     seen_ptr [4]             of all calls: the most of the first, the sum of the second; in how many there were any of each
     from_ptr, to_ptr [E / R, R]  BACK: of each group of this rank's experts where it begins here, and among its source's rows
@@ -127,6 +165,9 @@ def ragged_layout(
     begin, taken, run, rows, left = _places(counts_ptr, rank, E, EXPERTS, BOUND, 1, BE, BR, R)
     tl.store(offsets_ptr + experts, run, mask=experts < EXPERTS)
     tl.store(offsets_ptr + EXPERTS, tl.sum(rows, 0))
+    tl.store(sizes_ptr + experts, rows, mask=experts < EXPERTS)
+    if TOLD:
+        _tell_blocks(experts_ptr, places_ptr, padded_ptr, run, rows, EXPERTS, BOUND, TOLD, BLOCKS, BE, SLOTS)
     tl.store(status_ptr + _OVER, over)
     tl.store(status_ptr + _BAD, bad)
     if tl.program_id(0) == 0:
@@ -147,7 +188,8 @@ def ragged_layout(
         _make_slots(back_ptr, rank * EXPERTS * R, many, first, group_of, EXPERTS * R, TILE, 1, SLOTS, E, 0)
     # The user's tiles wait for their expert's rows, or, where they are of one group, for all.
     waits = rows if USERS == EXPERTS else tl.where(experts == 0, tl.sum(rows, 0), 0)
-    _place_tiles(user_ptr, rank * USERS, waits, expert_ptr, row_ptr, TILES, USERS, BE, SLOTS)
+    _place_tiles(user_ptr, rank * USERS, waits, expert_ptr, row_ptr, TILES, USERS, BE, SLOTS, ORDER_ROWS, ORDER_COLUMNS,
+                 ORDER_APART, ORDER_COUNT, COUNTS)  # fmt: skip
     tl.debug_barrier()
     going = tl.load(sent_ptr + E + every, mask=every < E, other=0)
     # The next rank's experts first: all ranks sending to one would leave the links to the others idle.

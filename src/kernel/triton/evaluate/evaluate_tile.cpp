@@ -47,7 +47,6 @@ Evaluator::Flow Evaluator::walk_of_group(const Stmt& statement, Frame& frame, co
                                          std::uint64_t taint) {
     if (effort_.tiles != Tiles::walks)
         return refuse_tiles(statement.where, "a loop is around it, so its rounds come in that one's order");
-    if (by_rounds_) return Flow::stop;
     if (found.tile_loop != nullptr && found.tile_loop != &statement)
         return refuse_tiles(statement.where, "it is the second loop over tiles, after that on line " +
                                                  std::to_string(found.tile_loop->where.line));

@@ -1,0 +1,259 @@
+"""Grouped products as users write them, over rows that lie expert by expert; host_ragged_kinds.py fuses them."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product_of_tile(
+    a_ptr, b_ptr, c_ptr, expert, row, end, pid_n, N, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Rows [row, end) of a, at most BM, times columns of the expert's b."""
+    rows, cols = row + tl.arange(0, BM), pid_n * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        rk = k * BK + tl.arange(0, BK)
+        a = tl.load(
+            a_ptr + rows[:, None] * K + rk[None, :], mask=(rows[:, None] < end) & (rk[None, :] < K), other=0.0
+        )
+        b = tl.load(
+            b_ptr + expert * K * N + rk[:, None] * N + cols[None, :],
+            mask=(rk[:, None] < K) & (cols[None, :] < N),
+            other=0.0,
+        )
+        acc += tl.dot(a, b, input_precision="ieee")
+    tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, mask=(rows[:, None] < end) & (cols[None, :] < N))
+
+
+@triton.jit
+def all_tiles(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BLOCKS,
+):  # fmt: skip
+    """Persistent over as many tiles of each expert as it could have."""
+    columns = tl.cdiv(N, BN)
+    for tile in range(tl.program_id(0), E * BLOCKS * columns, tl.num_programs(0)):
+        expert = tile // (BLOCKS * columns)
+        block, pid_n = tile // columns % BLOCKS, tile % columns
+        end = tl.load(offsets_ptr + expert + 1)
+        row = tl.load(offsets_ptr + expert) + block * BM
+        if row < end:
+            product_of_tile(a_ptr, b_ptr, c_ptr, expert, row, end, pid_n, N, K, BM, BN, BK)
+
+
+@triton.jit
+def counted_tiles(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Persistent over as many tiles as there are; which expert one is of, is looked for."""
+    columns = tl.cdiv(N, BN)
+    total = 0
+    for e in range(E):
+        total += tl.cdiv(tl.load(offsets_ptr + e + 1) - tl.load(offsets_ptr + e), BM) * columns
+    for tile in range(tl.program_id(0), total, tl.num_programs(0)):
+        expert, row, end, pid_n, before = 0, 0, 0, 0, 0
+        for e in range(E):
+            begin, last = tl.load(offsets_ptr + e), tl.load(offsets_ptr + e + 1)
+            tiles = tl.cdiv(last - begin, BM) * columns
+            if tile >= before and tile < before + tiles:
+                expert = e
+                row = begin + (tile - before) // columns * BM
+                pid_n = (tile - before) % columns
+                end = last
+            before += tiles
+        product_of_tile(a_ptr, b_ptr, c_ptr, expert, row, end, pid_n, N, K, BM, BN, BK)
+
+
+@triton.jit
+def walked_tiles(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Persistent as the grouped products of tutorials: each program walks through the groups, and takes its tiles there."""
+    tile = tl.program_id(0)
+    before = 0
+    columns = tl.cdiv(N, BN)
+    for e in range(E):
+        begin, end = tl.load(offsets_ptr + e), tl.load(offsets_ptr + e + 1)
+        tiles = tl.cdiv(end - begin, BM) * columns
+        while tile >= before and tile < before + tiles:
+            row = begin + (tile - before) // columns * BM
+            product_of_tile(a_ptr, b_ptr, c_ptr, e, row, end, (tile - before) % columns, N, K, BM, BN, BK)
+            tile += tl.num_programs(0)
+        before += tiles
+
+
+@triton.jit
+def walked_sizes(
+    a_ptr, b_ptr, c_ptr, sizes_ptr, N, E: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    PROGRAMS: tl.constexpr,
+):  # fmt: skip
+    """The same from the groups' sizes, of which it adds up where they begin."""
+    tile = tl.program_id(0)
+    columns: tl.constexpr = tl.cdiv(N, BN)
+    end, before = 0, 0
+    for e in tl.range(E):
+        begin = end
+        size = tl.load(sizes_ptr + e)
+        end = begin + size
+        if size > 0:
+            tiles = tl.cdiv(size, BM) * columns
+            while tile >= before and tile < before + tiles:
+                row = begin + (tile - before) % tl.cdiv(size, BM) * BM
+                pid_n = (tile - before) // tl.cdiv(size, BM)
+                product_of_tile(a_ptr, b_ptr, c_ptr, e, row, end, pid_n, N, K, BM, BN, BK)
+                tile += PROGRAMS
+            before += tiles
+
+
+@triton.jit
+def by_ends(
+    a_ptr, b_ptr, c_ptr, ends_ptr, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Where each expert's rows end, as torch's grouped product is told."""
+    expert = tl.program_id(2)
+    begin = 0
+    if expert > 0:
+        begin = tl.load(ends_ptr + expert - 1)
+    end = tl.load(ends_ptr + expert)
+    row = begin + tl.program_id(0) * BM
+    if row < end:
+        product_of_tile(a_ptr, b_ptr, c_ptr, expert, row, end, tl.program_id(1), N, K, BM, BN, BK)
+
+
+@triton.jit
+def swizzled_tiles(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, N, E: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """As `counted_tiles`, with blocks of GROUP rows together, and looking for its expert with `while`."""
+    columns = tl.cdiv(N, BN)
+    total = tl.cdiv(tl.load(offsets_ptr + 1) - tl.load(offsets_ptr), BM)
+    for e in tl.static_range(1, E):
+        total += tl.cdiv(tl.load(offsets_ptr + e + 1) - tl.load(offsets_ptr + e), BM)
+    for tile in tl.range(tl.program_id(0), total * columns, tl.num_programs(0), flatten=True):
+        expert = 0
+        before = 0
+        blocks = tl.cdiv(tl.load(offsets_ptr + 1) - tl.load(offsets_ptr), BM)
+        while tile >= before + blocks * columns:
+            before += blocks * columns
+            expert += 1
+            blocks = tl.cdiv(tl.load(offsets_ptr + expert + 1) - tl.load(offsets_ptr + expert), BM)
+        local = tile - before
+        width = GROUP * columns
+        first = local // width * GROUP
+        rows_of_group = min(blocks - first, GROUP)
+        pid_m = first + local % width % rows_of_group
+        pid_n = local % width // rows_of_group
+        row, end = tl.load(offsets_ptr + expert) + pid_m * BM, tl.load(offsets_ptr + expert + 1)
+        product_of_tile(a_ptr, b_ptr, c_ptr, expert, row, end, pid_n, N, K, BM, BN, BK)
+
+
+@triton.jit
+def bisected(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    BE: tl.constexpr,
+):  # fmt: skip
+    """The expert of a tile from all of them at once."""
+    columns = tl.cdiv(N, BN)
+    e = tl.arange(0, BE)
+    begin = tl.load(offsets_ptr + e, mask=e < E, other=0)
+    last = tl.load(offsets_ptr + e + 1, mask=e < E, other=0)
+    blocks = tl.where(e < E, tl.cdiv(last - begin, BM), 0)
+    ends = tl.cumsum(blocks, 0)
+    total = tl.sum(blocks, 0) * columns
+    for tile in range(tl.program_id(0), total, tl.num_programs(0)):
+        pid_m = tile // columns
+        expert = tl.sum((ends <= pid_m).to(tl.int32), 0)
+        before = tl.sum(tl.where(e < expert, blocks, 0), 0)
+        row, end = tl.load(offsets_ptr + expert) + (pid_m - before) * BM, tl.load(offsets_ptr + expert + 1)
+        product_of_tile(a_ptr, b_ptr, c_ptr, expert, row, end, tile % columns, N, K, BM, BN, BK)
+
+
+@triton.jit
+def by_blocks(
+    a_ptr, b_ptr, c_ptr, sorted_ptr, experts_ptr, padded_ptr, rows_given, N, K: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Blocks of BM places, of one expert each, which a table names; another one has the row of each place."""
+    columns = tl.cdiv(N, BN)
+    pid_m, pid_n = tl.program_id(0) // columns, tl.program_id(0) % columns
+    if pid_m * BM >= tl.load(padded_ptr):
+        return
+    rows = tl.load(sorted_ptr + pid_m * BM + tl.arange(0, BM))
+    inside = rows < rows_given
+    expert = tl.load(experts_ptr + pid_m)
+    cols = pid_n * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        rk = k * BK + tl.arange(0, BK)
+        a = tl.load(
+            a_ptr + rows[:, None] * K + rk[None, :], mask=inside[:, None] & (rk[None, :] < K), other=0.0
+        )
+        b = tl.load(
+            b_ptr + expert * K * N + rk[:, None] * N + cols[None, :],
+            mask=(rk[:, None] < K) & (cols[None, :] < N),
+            other=0.0,
+        )
+        acc += tl.dot(a, b, input_precision="ieee")
+    tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, mask=inside[:, None] & (cols[None, :] < N))
+
+
+@triton.jit
+def described_on_device(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Descriptors that each expert's tile makes of its rows and its weights: they end where those end."""
+    expert = tl.program_id(0)
+    begin, end = tl.load(offsets_ptr + expert), tl.load(offsets_ptr + expert + 1)
+    row, col = tl.program_id(1) * BM, tl.program_id(2) * BN
+    if begin + row < end:
+        a_desc = tl.make_tensor_descriptor(a_ptr + begin * K, [end - begin, K], [K, 1], [BM, BK])
+        b_desc = tl.make_tensor_descriptor(b_ptr + expert * K * N, [K, N], [N, 1], [BK, BN])
+        c_desc = tl.make_tensor_descriptor(c_ptr + begin * N, [end - begin, N], [N, 1], [BM, BN])
+        acc = tl.zeros((BM, BN), dtype=tl.float32)
+        for k in range(0, K, BK):
+            acc += tl.dot(a_desc.load([row, k]), b_desc.load([k, col]), input_precision="ieee")
+        c_desc.store([row, col], acc)
+
+
+@triton.jit
+def described_whole(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, M, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Persistent, with descriptors of all rows and all weights: a block reads on into the next expert's rows."""
+    a_desc = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BM, BK])
+    b_desc = tl.make_tensor_descriptor(b_ptr, [E, K, N], [K * N, N, 1], [1, BK, BN])
+    tile = tl.program_id(0)
+    before = 0
+    columns = tl.cdiv(N, BN)
+    for e in range(E):
+        begin, end = tl.load(offsets_ptr + e), tl.load(offsets_ptr + e + 1)
+        tiles = tl.cdiv(end - begin, BM) * columns
+        while tile >= before and tile < before + tiles:
+            row, col = begin + (tile - before) // columns * BM, (tile - before) % columns * BN
+            acc = tl.zeros((BM, BN), dtype=tl.float32)
+            for k in range(0, K, BK):
+                b = b_desc.load([e, k, col]).reshape(BK, BN)
+                acc += tl.dot(a_desc.load([row, k]), b, input_precision="ieee")
+            rows, cols = row + tl.arange(0, BM), col + tl.arange(0, BN)
+            inside = (rows[:, None] < end) & (cols[None, :] < N)
+            tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, mask=inside)
+            tile += tl.num_programs(0)
+        before += tiles
+
+
+@triton.jit
+def described_by_host(
+    a_desc, b_desc, c_ptr, offsets_ptr, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """The same by descriptors that the host has made, one tile a program."""
+    expert, row, col = tl.program_id(0), tl.program_id(1) * BM, tl.program_id(2) * BN
+    end = tl.load(offsets_ptr + expert + 1)
+    row += tl.load(offsets_ptr + expert)
+    if row < end:
+        acc = tl.zeros((BM, BN), dtype=tl.float32)
+        for k in range(0, K, BK):
+            b = b_desc.load([expert * K + k, col])
+            acc += tl.dot(a_desc.load([row, k]), b, input_precision="ieee")
+        rows, cols = row + tl.arange(0, BM), col + tl.arange(0, BN)
+        inside = (rows[:, None] < end) & (cols[None, :] < N)
+        tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, mask=inside)
