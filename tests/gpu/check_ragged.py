@@ -112,6 +112,40 @@ def of_kinds() -> None:
         print(f"{name}: right", flush=True)
 
 
+def layer() -> None:
+    """Three kernels over one dispatch; what the last makes goes back."""
+    bound, own = 40 * size(), slice(rank() * host.OWN, (rank() + 1) * host.OWN)
+    generator, rng = torch.Generator().manual_seed(7), random.Random(rank())
+
+    def integers(*shape: int) -> torch.Tensor:
+        return torch.randint(-2, 3, shape, generator=generator).float().to(DEVICE)
+
+    ups = integers(host.OWN * size(), host.K, 2 * kinds.F)
+    downs = integers(host.OWN * size(), kinds.F, host.N)
+    fused, made = kinds.layer_of(host.plan_of(size(), bound, True), True), []
+    routings = list(host.routings(size(), 17, 30).values())
+    for call in range(CALLS):
+        counts = routings[call % len(routings)]
+        rows = integers(max(1, int(counts.sum())), host.K)
+        first, last = int(counts[: rank()].sum()), int(counts[: rank() + 1].sum())
+        a = torch.zeros(bound, host.K, device=DEVICE)
+        a[: last - first] = rows[first:last]
+        h, c = (torch.full((bound, width), float("nan"), device=DEVICE) for width in (2 * kinds.F, host.N))
+        straggle(rng, 0.1)
+        told = counts[rank()].int().to(DEVICE)
+        kinds.call_layer(fused, a, ups[own].contiguous(), downs[own].contiguous(), h, c, told, bound)
+        made.append((counts, rows, first, last, c, a, h, told))
+    fused.check()
+    for counts, rows, first, last, c, *_ in made:
+        right = torch.zeros(len(rows), host.N, device=DEVICE)
+        for owner in range(size()):
+            for expert, came in enumerate(host.arrived(counts, owner, bound, size()), owner * host.OWN):
+                right[came] = kinds.through_layer(rows[came], ups[expert], downs[expert])
+        expect(torch.equal(c[: last - first], right[first:last]), "the layer differs")
+        expect(bool(c[last - first :].isnan().all()), "the layer: more than its rows")
+    fused.close()
+
+
 def graph() -> None:
     """One captured graph, replayed with other counts."""
     for kind in (None, "walked_tiles", "swizzled_tiles"):
@@ -160,7 +194,7 @@ def over() -> None:
             one.fused.close()
 
 
-SECTIONS = {"queued": queued, "kinds": of_kinds, "graph": graph, "over": over}
+SECTIONS = {"queued": queued, "kinds": of_kinds, "layer": layer, "graph": graph, "over": over}
 
 if __name__ == "__main__":
     sys.exit(run(SECTIONS))

@@ -5,7 +5,6 @@ host_ragged_kinds.py RANKS [CHECK …]
 
 import os
 import sys
-import time
 import warnings
 
 if __name__ == "__main__":  # else its kernels are compiled
@@ -22,6 +21,7 @@ from host_script import expect, run_checks  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 PROGRAMS = 3
+SWEEP = os.environ.get("SYNCOPATE_SWEEP")
 # By name: what parameters beside a_ptr are bound to.
 TOLD = {
     "all_tiles": {"offsets_ptr": "counts"},
@@ -102,20 +102,127 @@ def check_kinds(_, size):
     """Each takes counts that change, waits where it may, and is exact."""
     bound = 40 * size
     for name in TOLD:
-        for back in (False, True):
+        for back in (False, True) if SWEEP or name in ("walked_tiles", "by_blocks") else (True,):
             fused = sy.fuse(getattr(kernels, name), host.plan_of(size, bound, back), bind_of(name, back))
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 for call, (what, counts) in enumerate(host.routings(size, 5, 30).items()):
-                    if call % size == dist.get_rank():
-                        time.sleep(0.05)
-                    compare(fused, name, counts, bound, what, back)
+                    with host.late_rows(0.1 if call % size == dist.get_rank() else 0):
+                        compare(fused, name, counts, bound, what, back)
             told = [
                 str(one.message) for one in said if "waits for the rows of all experts" in str(one.message)
             ]
             expect(len(told) == (name in TOGETHER), f"{name}: {told}")
             expect(len(fused.prepared) == 1, f"{name}: set up {len(fused.prepared)} times")
             fused.close()
+
+
+F, BF = 12, 16
+LAYER = [
+    {"a_ptr": "A", "offsets_ptr": "counts"},
+    {"ends_ptr": "counts.ends"},
+    {"c_ptr": "C", "ends_ptr": "counts.ends"},
+]
+
+
+def kernels_of_layer(back):
+    """Three kernels of a layer, and what they are bound to."""
+    bind = [*LAYER[:2], LAYER[2] if back else {"ends_ptr": "counts.ends"}]
+    return list(zip([kernels.halves, kernels.gated, kernels.lowered], bind, strict=True))
+
+
+def calls_of_layer(a, up, down, h, c, counts, bound):
+    """Of each its grid and its arguments."""
+    return [
+        ((PROGRAMS,), a, up, h, counts, OWN, F, K, BM, BN, BK),
+        ((2,), h, counts, OWN, F, BF, BM),
+        ((OWN, triton.cdiv(bound, BM), triton.cdiv(N, BN)), h, down, c, counts, N, F, BM, BN, BF),
+    ]
+
+
+def layer_of(plan, back, **options):
+    three, bind = zip(*kernels_of_layer(back), strict=True)
+    return sy.fuse(three, plan, bind, **options)
+
+
+def call_layer(fused, *given):
+    fused.run([fused.call(index, *one) for index, one in enumerate(calls_of_layer(*given))])
+
+
+def through_layer(rows, up, down):
+    h = rows @ up
+    return (h[:, :F] * h[:, F:].clamp(min=0)) @ down
+
+
+def check_layer(_, size):
+    """Three kernels of one layer over one dispatch: the first waits, the others follow, what the last makes goes back."""
+    rank, bound = dist.get_rank(), 40 * size
+    generator = torch.Generator().manual_seed(7)
+    ups, downs = (
+        torch.randint(-2, 3, shape, generator=generator).float()
+        for shape in ((OWN * size, K, 2 * F), (OWN * size, F, N))
+    )
+    own = slice(rank * OWN, (rank + 1) * OWN)
+    for back in (True, False):
+        fused = layer_of(host.plan_of(size, bound, back), back)
+        for call, (what, counts) in enumerate(host.routings(size, 5, 30).items()):
+            rows = torch.randint(-2, 3, (max(1, int(counts.sum())), K), generator=generator).float()
+            first, last = int(counts[:rank].sum()), int(counts[: rank + 1].sum())
+            a = rows[first:last] if last > first else torch.zeros(1, K)
+            h, c = (torch.full((bound, width), float("nan")) for width in (2 * F, N))
+            told = counts[rank].to(torch.int32)
+            with host.late_rows(0.1 if call % size == rank else 0):
+                call_layer(fused, a, ups[own].contiguous(), downs[own].contiguous(), h, c, told, bound)
+            right = torch.zeros(len(rows), N)
+            for owner in range(size):
+                for expert, came in enumerate(host.arrived(counts, owner, bound, size), owner * OWN):
+                    right[came] = through_layer(rows[came], ups[expert], downs[expert])
+            came = sum(host.arrived(counts, rank, bound, size), [])
+            right = right[first:last] if back else right[came]
+            expect(torch.equal(c[: len(right)], right), f"{what}, back {back}: rank {rank} differs")
+            expect(
+                bool(c[len(right) :].isnan().all()), f"{what}, back {back}: rank {rank}: more than its rows"
+            )
+        expect(len(fused.prepared) == 1, f"set up {len(fused.prepared)} times")
+        fused.close()
+
+
+def check_refused(_, size):
+    """What a layer cannot be is told by file, line and parameter."""
+    plan, bound = host.plan_of(size, 64, True), 64
+    a, h, c = torch.zeros(4, K), torch.zeros(bound, 2 * F), torch.zeros(bound, N)
+    up, down = torch.zeros(OWN, K, 2 * F), torch.zeros(OWN, F, N)
+    told = torch.zeros(OWN * size, dtype=torch.int32)
+
+    def call(fused, a=a, c=c, told=told):
+        call_layer(fused, a, up, down, h, c, told, bound)
+
+    try:
+        layer_of(plan, True)[(1,)](a, up, h, told, OWN, F, K, BM, BN, BK)
+        raise RuntimeError("not refused: a call of one kernel of three")
+    except TypeError as error:
+        expect("give a Call for each, got 1" in str(error), str(error))
+    second = [{**LAYER[0]}, {"h_ptr": "A"}, LAYER[2]]
+    three = [kernels.halves, kernels.gated, kernels.lowered]
+    host.refused("h_ptr", lambda: call(sy.fuse(three, plan, second)))
+    host.refused("no parameter is bound to C", lambda: call(layer_of(plan, False)))
+    ends = [{**LAYER[0], "offsets_ptr": "counts.places"}, *LAYER[1:]]
+    host.refused("there is no places of counts", lambda: call(sy.fuse(three, plan, ends)))
+    ends = [{**LAYER[0], "offsets_ptr": "counts.rows"}, *LAYER[1:]]
+    host.refused("say of how many rows", lambda: call(sy.fuse(three, plan, ends)))
+    for name in ("a", "up"):
+        wrong = {"a": a, "up": up}[name].clone().requires_grad_()
+        given = {"a": a, "up": up} | {name: wrong}
+        fused = layer_of(plan, True)
+        host.refused(
+            f"{'a_ptr' if name == 'a' else 'b_ptr'} requires a gradient, and a fused kernel has none",
+            lambda given=given, fused=fused: call_layer(
+                fused, given["a"], given["up"], down, h, c, told, bound
+            ),
+        )
+        with torch.no_grad():
+            call_layer(fused, given["a"], given["up"], down, h, c, told, bound)
+        fused.close()
 
 
 if __name__ == "__main__":

@@ -25,27 +25,33 @@ def empty(*shape, dtype=torch.float32, device="meta"):
     return torch.empty(shape, dtype=dtype, device=device)
 
 
-def compile_program(kernel, bind, items, grid, back, every=True):
-    """`every`: also the stages that are the same for all kernels."""
-    scalars = {name: value for name, value in items.items() if isinstance(value, int)}
-    tensors = {name: describe(value) for name, value in items.items() if is_tensor(value)}
-    path = Path(kernel.fn.__code__.co_filename)
-    stage = (path.read_text(), str(path), kernel.__name__, bind, scalars, tensors, grid)
+def compile_program(parts, back, every=True):
+    """`parts`: kernels with what they are bound to, called with, and on which grid. `every`: also the stages that are the same for
+    all kernels."""
+    stages = []
+    for kernel, bind, items, grid in parts:
+        scalars = {name: value for name, value in items.items() if isinstance(value, int)}
+        tensors = {name: describe(value) for name, value in items.items() if is_tensor(value)}
+        path = Path(kernel.fn.__code__.co_filename)
+        grid = (*grid, 1, 1)[:3]
+        stages.append((path.read_text(), str(path), kernel.__name__, bind, scalars, tensors, grid))
     plan = host_ragged.plan_of(SIZE, BOUND, back)
-    artifact, of = _syncopate.fuse_ragged([stage], plan, "cuda", 132, Strategy(), 32)
-    emitted = artifact.stages[USERS]
-    print("\n".join(line for line in emitted.source.splitlines() if "sy_" in line))
-    loaded = jit.kernel_in(jit.load_module(emitted.source, emitted.kernel, None), kernel.__name__)
+    artifact, of = _syncopate.fuse_ragged(stages, plan, "cuda", 132, Strategy(), 32)
+    loaded = []
+    for (kernel, *_), emitted in zip(parts, artifact.stages[USERS:], strict=False):
+        print("\n".join(line for line in emitted.source.splitlines() if "sy_" in line))
+        module = jit.load_module(emitted.source, emitted.kernel, None)
+        loaded.append(jit.kernel_in(module, kernel.__name__))
     of_dtype = {"fp32": torch.float32, "int32": torch.int32}
     shapes = {name: empty(1, 1, dtype=of_dtype[dtype]) for name, _, dtype in artifact.plan.tensors}
-    op = SimpleNamespace(
-        rank=1, heap=SimpleNamespace(stride=1 << 30), table_tensor_of=lambda _: empty(1, dtype=torch.int32)
-    )
+    table = torch.zeros(1 << 16, dtype=torch.int32)
+    op = SimpleNamespace(rank=1, heap=SimpleNamespace(stride=1 << 30), table_tensor_of=lambda _: table)
     prepared = SimpleNamespace(op=op, tensors=shapes, is_on_gpu=True)
-    given = given_of(prepared, made_for(prepared, of, torch.device("meta"), ("cuda", 0)), [items])
-    stages = [*kernels.STAGES, loaded, *(kernels.BACK if back else ())]
-    for index, (one, arguments) in enumerate(zip(stages, given, strict=True)):
-        if every or index in (1, USERS):
+    made = made_for(prepared, of, torch.device("meta"), ("cuda", 0))
+    given = given_of(prepared, made, [items for _, _, items, _ in parts])
+    own = [*kernels.STAGES, *loaded, *(kernels.BACK if back else ())]
+    for index, (one, arguments) in enumerate(zip(own, given, strict=True)):
+        if every or index == 1 or USERS <= index < USERS + len(parts):
             compile_one(one, arguments, {"num_warps": 4, "num_stages": 2})
 
 
@@ -56,7 +62,7 @@ def compile_first(back):
     }  # fmt: skip
     bind = host_ragged.BIND | ({"c_ptr": "C"} if back else {})
     grid = (OWN, triton.cdiv(BOUND, BM), triton.cdiv(N, BN))
-    compile_program(host_ragged.by_offsets, bind, items, grid, back)
+    compile_program([(host_ragged.by_offsets, bind, items, grid)], back)
 
 
 def compile_kind(name):
@@ -64,8 +70,30 @@ def compile_kind(name):
     a, b, c = empty(100, K, device=device), empty(OWN, K, N, device=device), empty(BOUND, N)
     counts = empty(OWN * SIZE, dtype=torch.int32)
     items = kinds.arguments_of(name, a, b, c, counts, BOUND, PROGRAMS)
-    grid = (*kinds.grid_of(name, BOUND, PROGRAMS), 1, 1)[:3]
-    compile_program(getattr(ragged_kernels, name), kinds.bind_of(name, True), items, grid, True, every=False)
+    part = (
+        getattr(ragged_kernels, name),
+        kinds.bind_of(name, True),
+        items,
+        kinds.grid_of(name, BOUND, PROGRAMS),
+    )
+    compile_program([part], True, every=False)
+
+
+def compile_layer():
+    tensors = (
+        empty(100, K),
+        empty(OWN, K, 2 * kinds.F),
+        empty(OWN, kinds.F, N),
+        empty(BOUND, 2 * kinds.F),
+        empty(BOUND, N),
+    )
+    three = kinds.kernels_of_layer(True)
+    calls = kinds.calls_of_layer(*tensors, empty(OWN * SIZE, dtype=torch.int32), BOUND)
+    parts = [
+        (kernel, bind, dict(zip(kernel.arg_names, arguments, strict=True)), grid)
+        for (kernel, bind), (grid, *arguments) in zip(three, calls, strict=True)
+    ]
+    compile_program(parts, True, every=False)
 
 
 if __name__ == "__main__":
@@ -73,3 +101,4 @@ if __name__ == "__main__":
     compile_first(True)
     for name in kinds.TOLD:
         compile_kind(name)
+    compile_layer()

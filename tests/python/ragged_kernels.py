@@ -257,3 +257,58 @@ def described_by_host(
         rows, cols = row + tl.arange(0, BM), col + tl.arange(0, BN)
         inside = (rows[:, None] < end) & (cols[None, :] < N)
         tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, mask=inside)
+
+
+@triton.jit
+def halves(a_ptr, b_ptr, h_ptr, offsets_ptr, E, F: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
+    """The first of three kernels of a layer: rows times each expert's [K, 2 F], as the walk of `walked_tiles`."""
+    tile = tl.program_id(0)
+    before = 0
+    for e in range(E):
+        begin, end = tl.load(offsets_ptr + e), tl.load(offsets_ptr + e + 1)
+        tiles = tl.cdiv(end - begin, BM) * tl.cdiv(2 * F, BN)
+        while tile < before + tiles:
+            row, column = (
+                begin + (tile - before) // tl.cdiv(2 * F, BN) * BM,
+                (tile - before) % tl.cdiv(2 * F, BN),
+            )
+            product_of_tile(a_ptr, b_ptr, h_ptr, e, row, end, column, 2 * F, K, BM, BN, BK)
+            tile += tl.num_programs(0)
+        before += tiles
+
+
+@triton.jit
+def gated(h_ptr, ends_ptr, E, F: tl.constexpr, BF: tl.constexpr, BM: tl.constexpr):
+    """The second: the left half times what is positive of the right one, in place; of all rows, however many there are."""
+    total = tl.load(ends_ptr + E - 1)
+    columns = tl.arange(0, BF)
+    for row in range(tl.program_id(0) * BM, total, tl.num_programs(0) * BM):
+        rows = row + tl.arange(0, BM)
+        inside = (rows[:, None] < total) & (columns[None, :] < F)
+        at = h_ptr + rows[:, None] * 2 * F + columns[None, :]
+        left = tl.load(at, mask=inside, other=0.0)
+        tl.store(at, left * tl.maximum(tl.load(at + F, mask=inside, other=0.0), 0.0), mask=inside)
+
+
+@triton.jit
+def lowered(
+    h_ptr, w_ptr, c_ptr, ends_ptr, N, F: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BF: tl.constexpr
+):
+    """The third: an expert's rows times its [F, N]."""
+    expert = tl.program_id(0)
+    begin = 0
+    if expert > 0:
+        begin = tl.load(ends_ptr + expert - 1)
+    end = tl.load(ends_ptr + expert)
+    rows, cols = begin + tl.program_id(1) * BM + tl.arange(0, BM), tl.program_id(2) * BN + tl.arange(0, BN)
+    f = tl.arange(0, BF)
+    h = tl.load(
+        h_ptr + rows[:, None] * 2 * F + f[None, :], mask=(rows[:, None] < end) & (f[None, :] < F), other=0.0
+    )
+    w = tl.load(
+        w_ptr + (expert * F + f[:, None]) * N + cols[None, :],
+        mask=(f[:, None] < F) & (cols[None, :] < N),
+        other=0.0,
+    )
+    acc = tl.dot(h, w, input_precision="ieee")
+    tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, mask=(rows[:, None] < end) & (cols[None, :] < N))
