@@ -21,6 +21,7 @@
 #include "syncopate/ops/operators.hpp"
 #include "syncopate/round_up.hpp"
 #include "syncopate/try.hpp"
+#include "syncopate/tune/candidates/mixture.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "tools/bundle_run.hpp"
 #include "tools/commands.hpp"
@@ -33,6 +34,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::int32_t kProgramsOnHost = 4;
+constexpr std::int32_t kRowsOnHost = 16;  // of a mixture's tile
 
 struct CompileOptions {
     std::string what;
@@ -94,7 +96,9 @@ bundle::Bucket bucket_for(const CompileOptions& options, tune::Problem problem, 
     if (!options.strategy.empty()) {
         given = take(tune::strategy_from_json(options.strategy, "--strategy"));
     } else if (host) {
-        given.tiles = {{.block_m = 16, .block_n = 16, .block_k = 16, .stages = 1}};
+        given.tiles = {problem.is_mixture()
+                           ? tune::mixture_host_tile(problem, kRowsOnHost)
+                           : tune::TileConfig{.block_m = 16, .block_n = 16, .block_k = 16, .stages = 1}};
         given.programs = kProgramsOnHost;
     }
     tune::Strategy strategy;

@@ -17,6 +17,7 @@ namespace {
 constexpr std::int64_t kMostCompared = 4096;
 constexpr double kMostWork = 2e9;  // multiplications
 constexpr std::int64_t kSpread = 7;
+constexpr double kRoom = 0.02;  // of a value that an activation rounds
 
 /// From -3 to 3, without an order that a wrong place would not break.
 double value_of(std::string_view name, int rank, int call, std::int64_t index) {
@@ -44,7 +45,8 @@ float as_float(plan::DType dtype, const std::string& content, std::int64_t index
 }
 
 bool is_float(plan::DType dtype) {
-    return dtype == plan::DType::bf16 || dtype == plan::DType::fp16 || dtype == plan::DType::fp32;
+    return dtype == plan::DType::bf16 || dtype == plan::DType::fp16 || dtype == plan::DType::fp32 ||
+           dtype == plan::DType::fp8e4m3;
 }
 
 }  // namespace
@@ -130,9 +132,19 @@ double OperatorReference::product(int rank, int call, std::int64_t row, std::int
     return rounded(sum);
 }
 
-double OperatorReference::expected(int rank, int call, std::int64_t row, std::int64_t column) const {
-    if (mixture_)
-        return mixture_->expected(rank, call, row, column, [this](double value) { return rounded(value); });
+OperatorReference::Element OperatorReference::expected(int rank, int call, std::int64_t row,
+                                                       std::int64_t column) const {
+    if (!mixture_) {
+        const double value = of_products(rank, call, row, column);
+        return {value, bundle_.op->activation.empty() ? 0 : kRoom * (1 + std::abs(value))};
+    }
+    const auto made =
+        mixture_->expected(rank, call, row, column, [this](double value) { return rounded(value); });
+    const bool is_exact = bundle_.op->activation.empty() && !mixture_->is_scaled();
+    return {made.value, is_exact ? 0 : kRoom * (1 + std::abs(made.value)) + made.room};
+}
+
+double OperatorReference::of_products(int rank, int call, std::int64_t row, std::int64_t column) const {
     using Kind = ops::OperatorRow::Kind;
     const Kind kind = ops::operator_row(problem_.op)->kind;
     const std::int64_t m = problem_.extent("M");
@@ -149,7 +161,8 @@ double OperatorReference::expected(int rank, int call, std::int64_t row, std::in
 
 Status OperatorReference::compare(const std::string& y, plan::DType dtype,
                                   const std::vector<std::int64_t>& shape, int rank, int call) const {
-    if ((products_.empty() && !mixture_) || !is_float(dtype) || problem_.scales != ops::Scales::none ||
+    const bool scaled = problem_.scales != ops::Scales::none || problem_.dtype == plan::DType::fp8e4m3;
+    if ((products_.empty() && !mixture_) || !is_float(dtype) || (scaled && !mixture_) ||
         !is_float(problem_.dtype))
         return usage_error(bundle_.name + ": there is nothing to compare with");
     const std::int64_t columns = shape.back();
@@ -161,10 +174,9 @@ Status OperatorReference::compare(const std::string& y, plan::DType dtype,
         std::clamp<std::int64_t>(static_cast<std::int64_t>(kMostWork / 10 / work), 16, kMostCompared);
     const std::int64_t step = std::max<std::int64_t>(1, count / most) | 1;  // odd: all columns come in turn
     for (std::int64_t index = 0; index < count; index += step) {
-        const double wanted = expected(rank, call, index / columns, index % columns);
+        const auto [wanted, within] = expected(rank, call, index / columns, index % columns);
         const double found = as_float(dtype, y, index);
-        const double within = bundle_.op->activation.empty() ? 0.0 : 0.02 * (1 + std::abs(wanted));
-        if (std::abs(found - wanted) <= within) continue;
+        if (found == wanted || std::abs(found - wanted) <= within) continue;  // infinities are alike
         return Error{fmt::format("{} of {} rows, call {}: y[{}, {}] is {}, not {}", bundle_.name,
                                  problem_.extent(problem_.calls_name()), call, index / columns,
                                  index % columns, found, wanted),

@@ -22,14 +22,20 @@ public:
     /// A tensor of `rank` in a call, of these extents; of outputs, what nobody makes.
     [[nodiscard]] std::string content(std::string_view name, plan::DType dtype,
                                       const std::vector<std::int64_t>& shape, int rank, int call) const;
-    /// Compares y of `rank`, or some thousand elements of it, bit by bit; with an activation within its rounding.
+    /// Compares y of `rank`, or some thousand elements of it, bit by bit; with an activation, or of a mixture of fp8, within its
+    /// rounding.
     [[nodiscard]] Status compare(const std::string& y, plan::DType dtype,
                                  const std::vector<std::int64_t>& shape, int rank, int call) const;
 
 private:
     [[nodiscard]] double product(int rank, int call, std::int64_t row, std::int64_t column) const;
     [[nodiscard]] double x_of_row(int call, std::int64_t row, std::int64_t k, int rank) const;
-    [[nodiscard]] double expected(int rank, int call, std::int64_t row, std::int64_t column) const;
+    struct Element {
+        double value = 0;
+        double within = 0;
+    };
+    [[nodiscard]] Element expected(int rank, int call, std::int64_t row, std::int64_t column) const;
+    [[nodiscard]] double of_products(int rank, int call, std::int64_t row, std::int64_t column) const;
     [[nodiscard]] double rounded(double value) const;
 
     const bundle::Bundle& bundle_;

@@ -223,8 +223,9 @@ typedef struct sy_op sy_op;
 SY_API sy_code sy_prepare(sy_comm* comm, const sy_bundle* bundle, const sy_prepare_config* config,
                           sy_op** op);
 
-/* The tensors of a call, on this rank: for an operator x, its weights, y; of a mixture of experts x, topk_ids, topk_weights, w1, w2, y;
- * of a user's program the kernel's parameters. */
+/* The tensors of a call, on this rank: for an operator x, its weights, y; of a mixture of experts x, topk_ids, topk_weights, w1, w2, y,
+ * with scale_x, scale_w1, scale_w2 before y where it is of fp8, whose w1 [experts, 2 F, H] and w2 [experts, H, F] have K last; of a
+ * user's program the kernel's parameters. */
 typedef struct sy_operand {
     size_t size;
     const char* name; /* these live as long as the op */

@@ -57,6 +57,7 @@ std::optional<Scalar> planned_value(const Planned& planned, std::size_t stage, c
 std::string kind_of(plan::DType dtype) {
     if (dtype == plan::DType::int64) return "*i64";
     if (dtype == plan::DType::int32) return "*i32";
+    if (dtype == plan::DType::fp8e4m3) return "*fp8e4nv";
     return fmt::format("*{}", plan::name_of(dtype));
 }
 

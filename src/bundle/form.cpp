@@ -109,14 +109,21 @@ private:
                 return pointer(
                     {Memory::Of::fixed, 0,
                      static_cast<std::int64_t>(scratch_at_ + scratch_.places.find(of.name)->second.offset)});
+            case Of::tensor: return pointer({Memory::Of::tensor, number_of_tensor(of.name)});
             case Of::table: return pointer({Memory::Of::table_of, of.stage});
             case Of::constant: return number_of(stage, parameter, of.value);
             case Of::rank: return number_of(stage, parameter, std::int64_t{rank_});
             case Of::stride: break;
         }
-        const auto tensor = std::ranges::find(schedule().tensors, of.name, &plan::Tensor::name);
+        const plan::Tensor& tensor = schedule().tensors[at(number_of_tensor(of.name))];
         const std::uint64_t apart = heaps_bytes_ / static_cast<std::uint64_t>(std::max(bundle_.ranks(), 1));
-        return number_of(stage, parameter, static_cast<std::int64_t>(apart / plan::size_of(tensor->dtype)));
+        return number_of(stage, parameter, static_cast<std::int64_t>(apart / plan::size_of(tensor.dtype)));
+    }
+
+    /// Of one of the plan.
+    [[nodiscard]] std::int32_t number_of_tensor(const std::string& name) const {
+        const auto found = std::ranges::find(schedule().tensors, name, &plan::Tensor::name);
+        return static_cast<std::int32_t>(found - schedule().tensors.begin());
     }
 
     Result<Argument> operand_of(std::size_t stage, const CompiledParameter& parameter,
@@ -186,11 +193,10 @@ private:
     }
 
     [[nodiscard]] Seen in_heap(const std::string& tensor, const kernel::TensorArgument& given) const {
-        const auto found = std::ranges::find(schedule().tensors, tensor, &plan::Tensor::name);
-        const auto index = static_cast<std::int32_t>(found - schedule().tensors.begin());
+        const std::int32_t index = number_of_tensor(tensor);
         const std::vector<std::int32_t> by_row = fuse::tensors_by_row(schedule());
         // Of a tensor with groups a kernel sees the rows.
-        const plan::Tensor& held = *found;
+        const plan::Tensor& held = schedule().tensors[at(index)];
         const std::vector<std::int64_t> shape = held.ragged ? held.memory_shape() : given.shape;
         Seen made{{Memory::Of::tensor, index}, shape, row_major(shape)};
         if (std::ranges::find(by_row, index) != by_row.end()) {  // rows of all ranks' heaps

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -70,6 +72,30 @@ private:
     const std::string& activation_;
     bool transposed_;
 };
+
+// fp8e4m3: sign, 4 bits of an exponent, 3 of a fraction; all ones: no number. There are no infinities.
+constexpr std::uint8_t kNoE4m3 = 0x7f;
+
+float e4m3_to_float(std::uint8_t bits) {
+    const int exponent = (bits >> 3) & 15, fraction = bits & 7;
+    if ((bits & kNoE4m3) == kNoE4m3) return std::numeric_limits<float>::quiet_NaN();
+    const float size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
+                                     : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+    return (bits & 0x80) != 0 ? -size : size;
+}
+
+std::uint8_t float_to_e4m3(float value) {
+    const auto sign = static_cast<std::uint8_t>(std::signbit(value) ? 0x80 : 0);
+    const float size = std::min(std::abs(value), kLargestE4m3);
+    if (std::isnan(value)) return sign | kNoE4m3;
+    if (size == 0) return sign;
+    int exponent = 0;
+    (void)std::frexp(size, &exponent);  // size < 2^exponent
+    const int place = std::max(exponent + 6, 1);
+    // Of so many units 8 and more have the exponent `place`, and 16 are the next one's first.
+    const auto units = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - place)));
+    return static_cast<std::uint8_t>(sign | (8 * (place - 1) + units));
+}
 
 /// Of one executable: where its stages' tensors are, call by call.
 class HostStages {
@@ -198,6 +224,15 @@ private:
 
 float element(plan::DType dtype, std::uint64_t address, std::int64_t index) {
     if (dtype == plan::DType::fp32) return reinterpret_cast<const float*>(address)[index];
+    if (dtype == plan::DType::fp8e4m3) {
+        static const auto values = [] {
+            std::array<float, 256> made{};
+            for (std::size_t bits = 0; bits < made.size(); ++bits)
+                made[bits] = e4m3_to_float(static_cast<std::uint8_t>(bits));
+            return made;
+        }();
+        return values[reinterpret_cast<const std::uint8_t*>(address)[index]];
+    }
     const std::uint16_t bits = reinterpret_cast<const std::uint16_t*>(address)[index];
     return dtype == plan::DType::fp16 ? runtime::fp16_to_float(bits) : runtime::bf16_to_float(bits);
 }
@@ -205,6 +240,10 @@ float element(plan::DType dtype, std::uint64_t address, std::int64_t index) {
 void set_element(plan::DType dtype, std::uint64_t address, std::int64_t index, float value) {
     if (dtype == plan::DType::fp32) {
         reinterpret_cast<float*>(address)[index] = value;
+        return;
+    }
+    if (dtype == plan::DType::fp8e4m3) {
+        reinterpret_cast<std::uint8_t*>(address)[index] = float_to_e4m3(value);
         return;
     }
     reinterpret_cast<std::uint16_t*>(address)[index] =

@@ -198,7 +198,7 @@ OperatorRow moe() {
             .outline = outlined,
             .program = programmed,
             .activations = {"relu", "silu"},
-            .operands = {"x", "topk_ids", "topk_weights", "w1", "w2", "y"},
+            .operands = {"x", "topk_ids", "topk_weights", "w1", "w2", "scale_x", "scale_w1", "scale_w2", "y"},
             .exact_rows = true,
             .parameters = mixture_parameters,
             .seen = kSeen,

@@ -37,12 +37,12 @@ TEST(BundleMixture, OfTilesThatNoTableCanHoldIsRefused) {
 }
 
 TEST(BundleMixture, ThatNoProcessWithoutPythonCallsIsRefused) {
-    for (const char* more : {",part=dispatch", ",parallel=tensor"}) {
+    for (const char* more : {",part=dispatch", ",part=combine,parallel=tensor"}) {
         const Result<Planned> none = plan_rows(mixture(more), kTokens);
         ASSERT_FALSE(none.ok()) << more;
         EXPECT_NE(none.error().message.find("are made from Python alone"), std::string::npos);
     }
-    for (const char* more : {",part=dispatch", ",part=kept", ",part=combine", ",parallel=tensor"}) {
+    for (const char* more : {",part=dispatch", ",part=kept", ",part=combine", ",part=kept,parallel=tensor"}) {
         const auto read = from_bytes(to_bytes(mixture(more)), "op.sybundle");
         ASSERT_FALSE(read.ok()) << more;
         EXPECT_NE(read.error().message.find("are made from Python alone"), std::string::npos);

@@ -24,8 +24,9 @@ inline ops::Strategy one_tile() {
 inline Bundle mixture(const std::string& more = "", int ranks = 2) {
     Bundle made{.name = "a mixture", .made_by = "a test", .arch = std::string(kHost)};
     made.op.emplace();
-    made.op->problem = *ops::parse_problem("moe:T=5,E=4,topk=2,H=8,F=6" + more +
-                                           ",dtype=fp32,sms=4,ranks=" + std::to_string(ranks));
+    const bool says = more.find("dtype=") != std::string::npos;
+    made.op->problem = *ops::parse_problem("moe:T=5,E=4,topk=2,H=8,F=6" + more + (says ? "" : ",dtype=fp32") +
+                                           ",sms=4,ranks=" + std::to_string(ranks));
     made.op->activation = "relu";
     made.op->buckets.push_back({.rows = kTokens, .strategy = one_tile()});
     made.file = "op.sybundle";

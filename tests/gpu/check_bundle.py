@@ -12,7 +12,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,6 +28,7 @@ from c_inside import Device, PrepareConfig, Tensor  # noqa: E402
 from sections import expect, ours, rank, run, size  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.group import of_process_group  # noqa: E402
+from syncopate.ops.mixture_function import kind_of  # noqa: E402
 from syncopate.strategy import Strategy  # noqa: E402
 from torch_served import CommConfig  # noqa: E402
 
@@ -96,6 +99,11 @@ SPECS = {
     "a2am": "all_to_all_matmul:N=4096,K=4096 --rows 1024",
     "moe": "moe:E=32,topk=4,H=1024,F=512 --rows 64,1024",
     "moe_gluon": 'moe:E=32,topk=4,H=1024,F=512 --rows 1024 --strategy {"kernel":"gluon"}',
+    "moe_tensor": "moe:E=16,topk=2,H=512,F=512,parallel=tensor --rows 32,512 --int32-ids",
+    "moe_row": "moe:E=16,topk=2,H=512,F=512,dtype=fp8e4m3,scales=row --rows 32,512",
+    "moe_block": "moe:E=16,topk=2,H=512,F=512,dtype=fp8e4m3,scales=block --rows 32,512 --int32-ids",
+    "moe_row_tensor": "moe:E=16,topk=2,H=512,F=512,dtype=fp8e4m3,scales=row,parallel=tensor --rows 32,512",
+    "moe_block_tensor": "moe:E=16,topk=2,H=512,F=1024,dtype=fp8e4m3,scales=block,parallel=tensor --rows 32,512",
 }
 
 
@@ -126,7 +134,13 @@ def dl_tensor(tensor: torch.Tensor) -> Tensor:
     """As the C API takes it; its shape lives as long as this process."""
     shape = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
     SHAPES.append(shape)
-    code, bits = {torch.bfloat16: (4, 16), torch.float32: (2, 32), torch.int64: (0, 64)}[tensor.dtype]
+    code, bits = {
+        torch.bfloat16: (4, 16),
+        torch.float32: (2, 32),
+        torch.int32: (0, 32),
+        torch.int64: (0, 64),
+        torch.float8_e4m3fn: (10, 8),
+    }[tensor.dtype]
     device = Device(2, tensor.device.index)
     return Tensor(tensor.data_ptr(), device, tensor.dim(), code, bits, 1, ctypes.addressof(shape))
 
@@ -134,11 +148,35 @@ def dl_tensor(tensor: torch.Tensor) -> Tensor:
 SHAPES: list[ctypes.Array[ctypes.c_int64]] = []
 
 
+TOKENS, TOPK, HIDDEN, INNER = 512, 4, 1024, 512
+#: By name: kernel, parallel, scales, dtype of ids.
+MIXTURES = {
+    "plain": ("plain", "expert", "", torch.int64),
+    "gluon": ("gluon", "expert", "", torch.int64),
+    "tensor": ("plain", "tensor", "", torch.int32),
+    "row": ("plain", "expert", "row", torch.int32),
+    "block": ("plain", "expert", "block", torch.int64),
+    "row_tensor": ("plain", "tensor", "row", torch.int64),
+    "block_tensor": ("plain", "tensor", "block", torch.int64),
+}
+
+
+def operands_of(theirs: Any) -> tuple[dict[str, torch.Tensor], tuple[torch.Tensor, ...]]:
+    """x, w1 and w2 as the operator takes them, and the scales of fp8."""
+    own, h, f = theirs.own_experts, theirs.hidden, theirs.inner
+    x = integers(TOKENS, h, seed=rank())
+    if not theirs.scales:
+        w1 = integers(own, h, 2 * f, seed=100 + rank())
+        return {"x": x, "w1": w1, "w2": integers(own, f, h, seed=200 + rank())}, ()
+    w1, w2 = (integers(own, *of, seed=s + rank()) for of, s in (((2 * f, h), 100), ((h, f), 200)))
+    fp8 = {name: one.to(theirs.dtype) for name, one in {"x": x, "w1": w1, "w2": w2}.items()}
+    scales = (torch.rand(*shape, device="cuda") / 8 + 0.01 for shape in theirs.scale_shapes().values())
+    return fp8, tuple(scales)
+
+
 def mixtures() -> None:
-    """A mixture from a bundle, called by the C API, makes the bits of sy.ops.moe by the same strategy; also replayed with other
-    routings, of which one has routes that fill up."""
-    tokens, experts, topk, hidden, inner = 512, 8 * size(), 4, 1024, 512
-    spec = f"moe:E={experts},topk={topk},H={hidden},F={inner}"
+    """Each kind of mixture from a bundle, called by the C API, makes the bits of sy.ops.moe by the same strategy; also replayed with
+    other routings, of which one has routes that fill up."""
     c = ctypes.CDLL(str(ROOT / "build" / "libsyncopate.so"))
     c.sy_last_error.restype = ctypes.c_char_p
 
@@ -149,71 +187,78 @@ def mixtures() -> None:
     config = CommConfig(ctypes.sizeof(CommConfig), rank(), size(), 1, torch.cuda.current_device())
     comm = ctypes.c_void_p()
     done(c.sy_comm_create(ctypes.byref(config), ctypes.byref(comm)))
-    store = dist.distributed_c10d._get_default_store()
-    x = integers(tokens, hidden, seed=rank())
-    w1 = integers(experts // size(), hidden, 2 * inner, seed=100 + rank())
-    w2 = integers(experts // size(), inner, hidden, seed=200 + rank())
-    weights = torch.rand(tokens, topk, device="cuda")
-    for kernel in ("plain", "gluon"):
-        file = Path(tempfile.gettempdir()) / f"check_{os.environ['MASTER_PORT']}_{kernel}.sybundle"
-        if rank() == 0:
-            words = [
-                spec,
-                "--rows",
-                str(tokens),
-                "--ranks",
-                str(size()),
-                "--strategy",
-                f'{{"kernel":"{kernel}"}}',
-            ]
-            made = subprocess.run([COMMAND, "compile", *words, "-o", file], capture_output=True, text=True)
-            expect(made.returncode == 0, f"compile {spec}: {made.stderr}")
-            store.set(f"moe_{kernel}", "there")
-        store.wait([f"moe_{kernel}"])
-        bundle, op = ctypes.c_void_p(), ctypes.c_void_p()
-        done(c.sy_bundle_open(str(file).encode(), ctypes.byref(bundle)))
-        prepare = PrepareConfig(ctypes.sizeof(PrepareConfig), tokens)
-        done(c.sy_prepare(comm, bundle, ctypes.byref(prepare), ctypes.byref(op)))
-        ids, y = torch.empty(tokens, topk, dtype=torch.int64, device="cuda"), torch.empty_like(x)
-        tensors = [dl_tensor(one) for one in (x, ids, weights, w1, w2, y)]
-        given = (ctypes.POINTER(Tensor) * 6)(*map(ctypes.pointer, tensors))
-
-        def call(op=op, given=given) -> None:
-            done(c.sy_run(op, given, 6, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
-
-        ids.random_(experts)
-        call()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            call()
-        theirs = ops.Moe(
-            tokens, experts, topk, hidden, inner, torch.bfloat16, None, strategy=Strategy(kernel=kernel)
-        )
-        for routing in range(20):
-            ids.random_(experts)
-            if routing % 4 == 3:
-                ids[tokens // 2 :] = -1
-            y.fill_(float("nan"))
-            graph.replay()
-            right, _, _ = theirs.run(x, ids, weights, w1, w2)
-            torch.cuda.synchronize()
-            expect(
-                torch.equal(y, right), f"{kernel}, routing {routing}: {(y != right).sum()} elements differ"
-            )
-        done(c.sy_status(op))
-        ids[0, 0] = experts
-        graph.replay()
-        expect(
-            c.sy_status(op) == 2 and b"name no expert" in c.sy_last_error(),
-            f"{kernel}: {c.sy_last_error()!r}",
-        )
-        done(c.sy_status(op))  # it is told once
-        theirs.close()
-        del graph
-        done(c.sy_op_destroy(op))
-        c.sy_bundle_close(bundle)
+    for name in MIXTURES:
+        mixture(name, c, comm, done)
     c.sy_comm_destroy(comm)
+
+
+def mixture(name: str, c: Any, comm: Any, done: Callable[[int], None]) -> None:
+    kernel, parallel, scales, of_ids = MIXTURES[name]
+    experts, store = 8 * size(), dist.distributed_c10d._get_default_store()
+    dtype = torch.float8_e4m3fn if scales else torch.bfloat16
+    options = {"scales": scales} if scales else {}
+    theirs = kind_of(parallel, bool(scales))(
+        TOKENS, experts, TOPK, HIDDEN, INNER * size() if parallel == "tensor" else INNER, dtype, None,
+        strategy=Strategy(kernel=kernel), **options,
+    )  # fmt: skip
+    given, factors = operands_of(theirs)
+    weights = torch.rand(TOKENS, TOPK, device="cuda")
+    file = Path(tempfile.gettempdir()) / f"check_{os.environ['MASTER_PORT']}_{name}.sybundle"
+    if rank() == 0:
+        spec, _, _ = theirs.spec.partition(",ranks=")
+        words = [
+            spec,
+            "--rows",
+            str(TOKENS),
+            "--ranks",
+            str(size()),
+            "--strategy",
+            f'{{"kernel":"{kernel}"}}',
+        ]
+        words += ["--int32-ids"] if of_ids == torch.int32 else []
+        made = subprocess.run([COMMAND, "compile", *words, "-o", file], capture_output=True, text=True)
+        expect(made.returncode == 0, f"compile {spec}: {made.stderr}")
+        store.set(f"moe_{name}", "there")
+    store.wait([f"moe_{name}"])
+    bundle, op = ctypes.c_void_p(), ctypes.c_void_p()
+    done(c.sy_bundle_open(str(file).encode(), ctypes.byref(bundle)))
+    prepare = PrepareConfig(ctypes.sizeof(PrepareConfig), TOKENS)
+    done(c.sy_prepare(comm, bundle, ctypes.byref(prepare), ctypes.byref(op)))
+    ids = torch.empty(TOKENS, TOPK, dtype=of_ids, device="cuda")
+    y = torch.empty(TOKENS, HIDDEN, dtype=torch.bfloat16, device="cuda")
+    tensors = [dl_tensor(one) for one in (given["x"], ids, weights, given["w1"], given["w2"], *factors, y)]
+    pointers = (ctypes.POINTER(Tensor) * len(tensors))(*map(ctypes.pointer, tensors))
+
+    def call() -> None:
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        done(c.sy_run(op, pointers, len(tensors), stream))
+
+    ids.random_(experts)
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    # Of fp8 K lies last.
+    w1, w2 = (given[w].transpose(1, 2) if scales else given[w] for w in ("w1", "w2"))
+    for routing in range(20):
+        ids.random_(experts)
+        if routing % 4 == 3:
+            ids[TOKENS // 2 :] = -1
+        y.fill_(float("nan"))
+        graph.replay()
+        right, *_ = theirs.run(given["x"], ids, weights, w1, w2, *((factors,) if scales else ()))
+        torch.cuda.synchronize()
+        expect(torch.equal(y, right), f"{name}, routing {routing}: {(y != right).sum()} elements differ")
+    done(c.sy_status(op))
+    ids[0, 0] = experts
+    graph.replay()
+    expect(c.sy_status(op) == 2 and b"name no expert" in c.sy_last_error(), f"{name}: {c.sy_last_error()!r}")
+    done(c.sy_status(op))  # it is told once
+    theirs.close()
+    del graph
+    done(c.sy_op_destroy(op))
+    c.sy_bundle_close(bundle)
 
 
 SECTIONS = {"release": release, "bundles": bundles, "mixtures": mixtures}

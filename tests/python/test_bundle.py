@@ -53,10 +53,14 @@ def test_an_activation_is_a_part_of_the_bundle(compiled, syncopate):
 
 STAND_IN = ROOT / "build" / "fake_driver"
 MIXTURE = "moe:E=8,topk=2,H=24,F=20"
+FP8 = "dtype=fp8e4m3"
 
 
 @pytest.mark.parametrize(("ranks", "words", "more"), [(1, [], ",dtype=fp16"), (2, [], ""), (2, ["--activation", "none"], ",dtype=fp32"),
-                                                      (4, ["--drop"], ",bound=3,dtype=fp32"), (8, ["--int32-ids"], ",bound=40")])  # fmt: skip
+                                                      (4, ["--drop"], ",bound=3,dtype=fp32"), (8, ["--int32-ids"], ",bound=40"),
+                                                      (2, ["--activation", "none"], ",parallel=tensor,dtype=fp32"), (4, ["--int32-ids"], ",parallel=tensor"),
+                                                      (2, [], f",{FP8},scales=row"), (4, ["--drop"], f",bound=9,{FP8},scales=row,out=fp16"),
+                                                      (2, ["--int32-ids"], f",{FP8},scales=row,parallel=tensor")])  # fmt: skip
 def test_a_mixture_of_experts_runs_from_a_bundle_and_is_right(ranks, words, more, compiled, syncopate):
     file = compiled(MIXTURE + more, *words, rows="5,16", ranks=ranks)
     assert syncopate("bundle", "check", file).code == 0
@@ -65,6 +69,16 @@ def test_a_mixture_of_experts_runs_from_a_bundle_and_is_right(ranks, words, more
     assert outcome.out.count("right") == 2, outcome.out
     other = syncopate("bundle", "run", file, "--rows", "7")
     assert other.code == 2 and "7 tokens a rank are not in this bundle, which has 5, 16" in other.err
+
+
+@pytest.mark.parametrize("parallel", ["expert", "tensor"])
+def test_a_mixture_with_scales_of_blocks_runs_from_a_bundle_and_is_right(parallel, compiled, syncopate):
+    """Blocks that are not whole along K."""
+    file = compiled(f"moe:E=4,topk=2,H=136,F=512,{FP8},scales=block,parallel={parallel}", rows="3,9")
+    assert syncopate("bundle", "check", file).code == 0
+    outcome = syncopate("bundle", "run", file, "--check", "--calls", 3)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.count("right") == 2, outcome.out
 
 
 def mixtures_sums(ranks, tokens, topk=2, hidden=24, inner=20, experts=8):
@@ -117,6 +131,28 @@ def test_a_mixture_for_a_gpu_is_compiled_without_one(syncopate, tmp_path):
         assert kinds.get("rank", "i32") == "i32" and kinds.get("stride", "i64") == "i64"
         assert "rank" not in kernel.get("multiples_of_16", [])
     if STAND_IN.exists():  # for the driver: descriptors, arguments and launches, of kernels that do nothing
+        ran = syncopate("bundle", "run", file, "--calls", 3, LD_LIBRARY_PATH=str(STAND_IN))
+        assert ran.code == 0 and ran.out.count("3 calls") == 2, ran.out + ran.err
+
+
+@pytest.mark.parametrize(("more", "up", "operands"), [
+    (",parallel=tensor", "moe_up", {"given_ptr": "*bf16", "routes_ptr": "*i32"}),
+    (f",{FP8},scales=row", "moe_up_scaled", {"given_ptr": "*fp8e4nv", "given_scale_ptr": "*fp32", "w_scale_ptr": "*fp32"}),
+    (f",{FP8},scales=block,parallel=tensor", "gluon_moe_up_scaled", {"given_scale_ptr": "*fp32", "token_scale_ptr": "*fp32"}),
+])  # fmt: skip
+def test_each_kind_of_mixture_for_a_gpu_is_compiled_without_one(more, up, operands, syncopate, tmp_path):
+    file = tmp_path / "moe.sybundle"
+    spec = f"moe:E=4,topk=2,H=128,F=256{more}"
+    made = syncopate("compile", spec, "--rows", "5,256", "--ranks", "2", "--int32-ids", "-o", file)
+    assert made.code == 0, made.err
+    assert syncopate("bundle", "check", file).code == 0
+    manifest = json.loads(syncopate("bundle", "show", file, "--json").out)
+    kinds = {p["name"]: p["kind"] for kernel in manifest["kernels"] for p in kernel["parameters"]}
+    assert operands.items() <= kinds.items() and kinds["ids_ptr"] == "*i32"
+    assert up in {kernel["entry"] for kernel in manifest["kernels"]}
+    for kernel in manifest["kernels"]:
+        assert {"rank", "stride", "stride_scales"}.isdisjoint(kernel["constants"]), "for all ranks and heaps"
+    if STAND_IN.exists():
         ran = syncopate("bundle", "run", file, "--calls", 3, LD_LIBRARY_PATH=str(STAND_IN))
         assert ran.code == 0 and ran.out.count("3 calls") == 2, ran.out + ran.err
 
@@ -178,11 +214,11 @@ def test_what_cannot_be_compiled_is_said_and_writes_nothing(syncopate, tmp_path)
             "bundles do not hold this operator; bundles hold all_gather_matmul",
         ),
         ([MIXTURE], 2, "give --rows 16,64,1024, or T in the SPEC"),
-        (
-            [f"{MIXTURE},T=4,parallel=tensor", "--arch", "host"],
-            2,
-            "tensor parallel experts are made from Python",
-        ),
+        ([f"{MIXTURE},T=4,parallel=tensor,bound=9"], 2, "to tensor parallel experts all rows come"),
+        (["moe:E=8,topk=2,H=24,F=21,T=4,parallel=tensor"], 2, "are no multiple of 2 ranks"),
+        ([f"{MIXTURE},T=4,{FP8}"], 2, "take scales=row or scales=block"),
+        ([f"{MIXTURE},T=4,{FP8},scales=block"], 2, "F=20 is no multiple of 128"),
+        ([f"{MIXTURE},T=4,{FP8},scales=row,part=dispatch"], 2, "part=dispatch is of bf16"),
         ([f"{MIXTURE},T=4,part=dispatch"], 2, "calls of part=dispatch are made from Python alone"),
         (["moe:E=7,topk=2,H=24,F=20", "--rows", "4"], 2, "E=7 experts are no multiple of 2 ranks"),
         ([MIXTURE, "--rows", "4", "--w-transposed"], 2, "--w-transposed: not of moe"),

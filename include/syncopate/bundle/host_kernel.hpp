@@ -41,9 +41,11 @@ using TileKernel = std::function<Status(const Tile& tile)>;
                                                                     std::vector<runtime::Operand> operands,
                                                                     runtime::FusedOp& op, TileKernel tiles);
 
-/// An element of bf16, fp16 or fp32 as a float, and back; `index`: elements from `address` on.
+/// An element of bf16, fp16, fp32 or fp8e4m3 as a float, and back; `index`: elements from `address` on. What is larger than fp8e4m3's
+/// largest becomes that, as a GPU converts.
 [[nodiscard]] float element(plan::DType dtype, std::uint64_t address, std::int64_t index);
 void set_element(plan::DType dtype, std::uint64_t address, std::int64_t index, float value);
+inline constexpr float kLargestE4m3 = 448.0F;
 /// act of kernels/matmul.py: "", "relu", "gelu" (with tanh), "silu".
 [[nodiscard]] float activated(const std::string& activation, float value);
 

@@ -24,6 +24,7 @@ struct Parameter {
     enum class Of : std::uint8_t {
         operand,   ///< the call's tensor `name`, its rows contiguous
         scratch,   ///< the memory `name`
+        tensor,    ///< the plan's `name` on this rank, of a stage whose statement does not have it
         table,     ///< of stage `stage`
         rank,      ///< this rank
         stride,    ///< elements from one rank's tensor `name` of the plan to the next one's

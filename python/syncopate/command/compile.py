@@ -244,7 +244,7 @@ def rows_to_look_at(first: int, last: int, ranks: int, equal: bool) -> Sequence[
 
 def compile_mixture(manifest: dict[str, Any], kernels: Kernels, sources: dict[str, bytes]) -> None:
     """Of each number of tokens that a bucket is for."""
-    from .compile_mixture import AheadMixture
+    from .compile_mixture import ahead
 
     part = manifest["operator"]
     read = _syncopate.ops.parse_spec(part["problem"])
@@ -253,7 +253,7 @@ def compile_mixture(manifest: dict[str, Any], kernels: Kernels, sources: dict[st
         key = re.sub(r"\bT=\d+", f"T={tokens}", part["problem"], count=1)
         traits, _ = _syncopate.bundle.variant(key, strategy, False, tokens, tokens)
         ids = torch.int32 if part.get("int32_ids", False) else torch.int64
-        made = AheadMixture(read, key, tokens, strategy, part.get("activation", ""), ids)
+        made = ahead(read, key, tokens, strategy, part.get("activation", ""), ids)
         bucket["variants"] = [{"traits": traits, "kernels": made.compile(kernels.compile, sources)}]
         print(f"{tokens} tokens a rank: compiled", file=sys.stderr)
 

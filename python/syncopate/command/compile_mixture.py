@@ -11,7 +11,7 @@ import torch
 from .. import _syncopate
 from ..call.arguments import DTYPES
 from ..call.prepared import unwrapped
-from ..ops.mixture_stages import Stages
+from ..ops.mixture_function import kind_of
 from ..strategy import Strategy
 
 META = torch.device("meta")
@@ -39,8 +39,8 @@ class _Tables:
         return self.words
 
 
-class AheadMixture(Stages):
-    """One shape of it: the problem `read` (parse_spec) with `tokens` of a rank."""
+class _Ahead:
+    """In front of a kind of mixture: one shape of it, which nobody calls."""
 
     part, weighted, products = "whole", True, None
 
@@ -51,13 +51,14 @@ class AheadMixture(Stages):
         tokens: int,
         strategy: Strategy,
         activation: str,
-        ids: torch.dtype = torch.int64,
+        ids: torch.dtype,
     ) -> None:
         of = read["extents"]
         ranks, experts = read["ranks"], of["E"]
         self.tokens, self.experts, self.topk, self.hidden = tokens, experts, of["topk"], of["H"]
         self.own_experts, self.inner = self._shares(experts, of["F"], ranks)
         self.dtype, self.out_dtype, self.activation = DTYPES[read["dtype"]], DTYPES[read["out"]], activation
+        self.scales = read["scales"]
         self.group, self.device = _Group(ranks), META
         most = ranks * self.routes
         self.bound = min(of.get("bound") or most, most)
@@ -93,3 +94,11 @@ class AheadMixture(Stages):
             sources[f"source/{number}_{kernel.__name__}.py"] = kernel.src.encode()
             made.append(number)
         return made
+
+
+def ahead(
+    read: Mapping[str, Any], key: str, tokens: int, strategy: Strategy, activation: str, ids: torch.dtype
+) -> Any:
+    """Of the problem `read` (parse_spec) with `tokens` of a rank, an _Ahead of its kind."""
+    kind = kind_of(read["words"].get("parallel", "expert"), bool(read["scales"]))
+    return type(f"Ahead{kind.__name__}", (_Ahead, kind), {})(read, key, tokens, strategy, activation, ids)
