@@ -39,19 +39,6 @@ Error refused(std::string why) { return usage_error("attention: " + std::move(wh
 
 }  // namespace
 
-std::vector<std::int64_t> AttentionPasses::positions(std::int32_t pass) const {
-    std::vector<std::int64_t> made(static_cast<std::size_t>(width), -1);
-    const auto& by_rank = slices[at(pass)];
-    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-        for (std::size_t i = 0; i < by_rank[rank].size(); ++i) {
-            const PassSlice& slice = by_rank[rank][i];
-            const std::int64_t first = places[rank][i].begin - slice.rows.begin;
-            for (std::int64_t row = slice.fresh; row < slice.rows.end; ++row) made[at(first + row)] = row;
-        }
-    }
-    return made;
-}
-
 Result<AttentionPasses> attention_passes(const std::vector<Rows>& rows, std::int32_t passes) {
     if (passes < 1) return refused("K and V come in at least one pass, not " + std::to_string(passes));
     AttentionPasses made;

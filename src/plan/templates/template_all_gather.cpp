@@ -1,12 +1,16 @@
 #include "syncopate/plan/templates/all_gather.hpp"
+#include "syncopate/plan/templates/ring.hpp"
 #include "syncopate/try.hpp"
 
 #include "plan/templates/template_setup.hpp"
 
 namespace syncopate::plan {
+namespace {
 
-Result<Plan> all_gather(const Mesh& mesh, const Tensor& tensor, const TemplateOptions& options) {
-    SYNCOPATE_TAKE(Setup prepared, prepare("all_gather", mesh, tensor, options));
+/// By the template of this name.
+Result<Plan> gathered(std::string_view name, const Mesh& mesh, const Tensor& tensor,
+                      const TemplateOptions& options) {
+    SYNCOPATE_TAKE(Setup prepared, prepare(name, mesh, tensor, options));
     Setup& setup = prepared;
     const std::int32_t n = setup.size();
     SYNCOPATE_TRY(setup.bounded(setup.shard_regions(), n - 1));
@@ -30,6 +34,16 @@ Result<Plan> all_gather(const Mesh& mesh, const Tensor& tensor, const TemplateOp
     // Direct, nothing that is read is ever written; hierarchical, transfers name what has brought what they pass on.
     return setup.finish(setup.options.algorithm == Algorithm::direct ||
                         setup.options.algorithm == Algorithm::hierarchical);
+}
+
+}  // namespace
+
+Result<Plan> all_gather(const Mesh& mesh, const Tensor& tensor, const TemplateOptions& options) {
+    return gathered("all_gather", mesh, tensor, options);
+}
+
+Result<Plan> double_ring(const Mesh& mesh, const Tensor& tensor, const TemplateOptions& options) {
+    return gathered("double_ring", mesh, tensor, options);
 }
 
 }  // namespace syncopate::plan

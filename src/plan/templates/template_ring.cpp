@@ -34,22 +34,4 @@ Result<Plan> ring(const Mesh& mesh, const Tensor& tensor, const TemplateOptions&
     return setup.finish();
 }
 
-Result<Plan> double_ring(const Mesh& mesh, const Tensor& tensor, const TemplateOptions& options) {
-    SYNCOPATE_TAKE(Setup prepared, prepare("double_ring", mesh, tensor, options));
-    Setup& setup = prepared;
-    const std::int32_t n = setup.size();
-    SYNCOPATE_TRY(setup.bounded(setup.shard_regions(), n - 1));
-
-    const Gather data{[&](std::int32_t member) { return setup.shard(member); },
-                      [&](std::int32_t, std::int32_t piece) { return setup.shard(piece); }};
-    for (const Team& team : setup.teams) {
-        for (std::int32_t member = 0; member < n; ++member) {
-            setup.start(team.rank(member), setup.shard(member));
-            setup.end(team.rank(member), setup.whole());
-        }
-        gather_double_ring(setup.script(team), data);
-    }
-    return setup.finish();
-}
-
 }  // namespace syncopate::plan

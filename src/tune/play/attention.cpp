@@ -21,10 +21,6 @@ namespace {
 constexpr std::int64_t kMostSamples = 32;
 constexpr std::int64_t kOfTile = 2;
 
-// What passing on costs a call beyond its links: rings took 1,208 µs for an estimate of 1,060 and 3,669 for 3,500 (causal, 4,096 and
-// 8,192 rows of 32 heads on each of four H200s).
-constexpr double kPassingOn = 1.12;
-
 enum Tensor : std::int32_t { q_rows, k_rows, v_rows, o_rows, l_rows };  // as the template numbers them
 
 /// Rows of a tensor, and since when a rank has them, by part of the heads.

@@ -13,11 +13,6 @@
 namespace syncopate::tune {
 namespace {
 
-// What passing on costs beyond its links. The figure is the forward's: on four H200s (bench/results/attention_kinds_4xH200.csv: causal, 32
-// heads) rings took 1,762 µs for an estimate of 1,210 without it, where all_gather took 1,556 for 1,298 (2,048 rows a rank), and 4,110
-// for 3,276 beside 3,973 for 3,538 (4,096). At 8,192 rows a ring took 12,639, all_gather 12,961: there it is too much.
-constexpr double kPassingOn = 1.12;
-
 constexpr std::array<std::string_view, 4> kKinds{"all_gather", "ring", "double_ring", "ulysses"};
 
 /// How many pairs of rows and of what these attend to there are, as sampled.

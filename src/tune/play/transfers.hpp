@@ -10,6 +10,12 @@
 
 namespace syncopate::tune {
 
+/// What passing K and V on costs a call beyond its links: on four H200s (bench/results/attention_kinds_4xH200.csv, causal, 32
+/// heads) rings took 1,208 µs for an estimate of 1,060 and 3,669 for 3,500 (4,096 and 8,192 rows a rank). The backward's took
+/// 1,762 for 1,210 without it, where all_gather took 1,556 for 1,298 (2,048 rows a rank), and 4,110 for 3,276 beside 3,973 for
+/// 3,538 (4,096). At 8,192 rows a ring took 12,639, all_gather 12,961: there it is too much.
+inline constexpr double kPassingOn = 1.12;
+
 /// The extents along K of the slices of a chunk.
 [[nodiscard]] std::vector<std::int64_t> slices_of(const Chunking& chunking, std::int64_t k);
 

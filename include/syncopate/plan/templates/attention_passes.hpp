@@ -34,9 +34,6 @@ struct AttentionPasses {
     std::int64_t width = 0;                                   ///< rows of K and V that a rank has in a pass
     std::vector<Rows> places;                                 ///< by rank: those that it brings, run by run
     std::vector<std::vector<std::vector<PassSlice>>> slices;  ///< by pass and rank: what lies in its places
-
-    /// By place of a pass, the row of the sequence there, or -1: one that no row is to see.
-    [[nodiscard]] std::vector<std::int64_t> positions(std::int32_t pass) const;
 };
 
 /// So many passes over ranks' `rows` (as of shard_rows). Fails (ErrorClass::usage) for less than one.
