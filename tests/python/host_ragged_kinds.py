@@ -31,6 +31,12 @@ TOLD = {
     "by_ends": {"ends_ptr": "counts.ends"},
     "swizzled_tiles": {"offsets_ptr": "counts"},
     "bisected": {"offsets_ptr": "counts"},
+    "while_tiles": {"offsets_ptr": "counts"},
+    "stepped_tiles": {"offsets_ptr": "counts"},
+    "block_pointers": {"offsets_ptr": "counts"},
+    "blocks_in_turn": {
+        "sorted_ptr": "counts.rows[BM]", "experts_ptr": "counts.experts[BM]", "padded_ptr": "counts.padded[BM]",
+    },
     "by_blocks": {
         "sorted_ptr": "counts.rows[BM]", "experts_ptr": "counts.experts[BM]", "padded_ptr": f"counts.padded[{BM}]",
     },
@@ -39,7 +45,7 @@ TOLD = {
     "described_by_host": {"offsets_ptr": "counts"},
 }  # fmt: skip
 #: Their tiles wait for all rows, which is said.
-TOGETHER = {"described_whole", "described_by_host"}
+TOGETHER = {"stepped_tiles", "described_whole", "described_by_host"}
 
 
 def bind_of(name, back):
@@ -51,6 +57,7 @@ def grid_of(name, bound, programs=PROGRAMS):
     blocks, columns = triton.cdiv(bound, BM), triton.cdiv(N, BN)
     return {
         "by_ends": (blocks, columns, OWN),
+        "block_pointers": (blocks, columns, OWN),
         "by_blocks": ((blocks + OWN) * columns,),
         "described_on_device": (OWN, blocks, columns),
         "described_by_host": (OWN, blocks, columns),

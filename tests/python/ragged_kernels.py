@@ -169,18 +169,59 @@ def bisected(
 
 
 @triton.jit
-def by_blocks(
-    a_ptr, b_ptr, c_ptr, sorted_ptr, experts_ptr, padded_ptr, rows_given, N, K: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr,
+def expert_of_tile(offsets_ptr, tile, columns, BM: tl.constexpr):
+    """Whose the tile is, how many tiles come before those, and how many blocks of rows the expert has."""
+    expert, before = 0, 0
+    blocks = tl.cdiv(tl.load(offsets_ptr + 1) - tl.load(offsets_ptr), BM)
+    while tile >= before + blocks * columns:
+        before += blocks * columns
+        expert += 1
+        blocks = tl.cdiv(tl.load(offsets_ptr + expert + 1) - tl.load(offsets_ptr + expert), BM)
+    return expert, before, blocks
+
+
+@triton.jit
+def while_tiles(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Blocks of BM places, of one expert each, which a table names; another one has the row of each place."""
+    """As `counted_tiles`, by `while`, with its search in a helper."""
     columns = tl.cdiv(N, BN)
-    pid_m, pid_n = tl.program_id(0) // columns, tl.program_id(0) % columns
-    if pid_m * BM >= tl.load(padded_ptr):
-        return
-    rows = tl.load(sorted_ptr + pid_m * BM + tl.arange(0, BM))
-    inside = rows < rows_given
-    expert = tl.load(experts_ptr + pid_m)
+    total = 0
+    for g in range(E):
+        total += tl.cdiv(tl.load(offsets_ptr + g + 1) - tl.load(offsets_ptr + g), BM) * columns
+    tile = tl.program_id(0)
+    while tile < total:
+        expert, before, _ = expert_of_tile(offsets_ptr, tile, columns, BM)
+        row, end = (
+            tl.load(offsets_ptr + expert) + (tile - before) // columns * BM,
+            tl.load(offsets_ptr + expert + 1),
+        )
+        product_of_tile(a_ptr, b_ptr, c_ptr, expert, row, end, (tile - before) % columns, N, K, BM, BN, BK)
+        tile += tl.num_programs(0)
+
+
+@triton.jit
+def stepped_tiles(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    PROGRAMS: tl.constexpr,
+):  # fmt: skip
+    """As `walked_tiles`, but of each group it counts from the group's first tile on."""
+    columns = tl.cdiv(N, BN)
+    before = 0
+    for e in range(E):
+        begin, end = tl.load(offsets_ptr + e), tl.load(offsets_ptr + e + 1)
+        tiles = tl.cdiv(end - begin, BM) * columns
+        first = (tl.program_id(0) + PROGRAMS - before % PROGRAMS) % PROGRAMS
+        for t in range(first, tiles, PROGRAMS):
+            row = begin + t // columns * BM
+            product_of_tile(a_ptr, b_ptr, c_ptr, e, row, end, t % columns, N, K, BM, BN, BK)
+        before += tiles
+
+
+@triton.jit
+def rows_of_blocks(
+    a_ptr, b_ptr, c_ptr, expert, rows, inside, pid_n, N, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
     cols = pid_n * BN + tl.arange(0, BN)
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     for k in range(0, tl.cdiv(K, BK)):
@@ -195,6 +236,57 @@ def by_blocks(
         )
         acc += tl.dot(a, b, input_precision="ieee")
     tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, mask=inside[:, None] & (cols[None, :] < N))
+
+
+@triton.jit
+def by_blocks(
+    a_ptr, b_ptr, c_ptr, sorted_ptr, experts_ptr, padded_ptr, rows_given, N, K: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Blocks of BM places, of one expert each, which a table names; another one has the row of each place."""
+    columns = tl.cdiv(N, BN)
+    pid_m, pid_n = tl.program_id(0) // columns, tl.program_id(0) % columns
+    if pid_m * BM >= tl.load(padded_ptr):
+        return
+    rows = tl.load(sorted_ptr + pid_m * BM + tl.arange(0, BM))
+    expert = tl.load(experts_ptr + pid_m)
+    rows_of_blocks(a_ptr, b_ptr, c_ptr, expert, rows, rows < rows_given, pid_n, N, K, BM, BN, BK)
+
+
+@triton.jit
+def blocks_in_turn(
+    a_ptr, b_ptr, c_ptr, sorted_ptr, experts_ptr, padded_ptr, rows_given, N, K: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """The same, persistent."""
+    columns = tl.cdiv(N, BN)
+    total = tl.cdiv(tl.load(padded_ptr), BM) * columns
+    for tile in tl.range(tl.program_id(0), total, tl.num_programs(0)):
+        pid_m = tile // columns
+        rows = tl.load(sorted_ptr + pid_m * BM + tl.arange(0, BM))
+        expert = tl.load(experts_ptr + pid_m)
+        rows_of_blocks(a_ptr, b_ptr, c_ptr, expert, rows, rows < rows_given, tile % columns, N, K, BM, BN, BK)
+
+
+@triton.jit
+def block_pointers(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Block pointers that end where an expert's rows end."""
+    expert = tl.program_id(2)
+    begin, end = tl.load(offsets_ptr + expert), tl.load(offsets_ptr + expert + 1)
+    row, col = tl.program_id(0) * BM, tl.program_id(1) * BN
+    if row < end - begin:
+        a = tl.make_block_ptr(a_ptr + begin * K, (end - begin, K), (K, 1), (row, 0), (BM, BK), (1, 0))
+        b = tl.make_block_ptr(b_ptr + expert * K * N, (K, N), (N, 1), (0, col), (BK, BN), (1, 0))
+        acc = tl.zeros((BM, BN), dtype=tl.float32)
+        for _ in range(0, tl.cdiv(K, BK)):
+            left = tl.load(a, boundary_check=(0, 1), padding_option="zero")
+            right = tl.load(b, boundary_check=(0, 1), padding_option="zero")
+            acc += tl.dot(left, right, input_precision="ieee")
+            a, b = tl.advance(a, (0, BK)), tl.advance(b, (BK, 0))
+        c = tl.make_block_ptr(c_ptr + begin * N, (end - begin, N), (N, 1), (row, col), (BM, BN), (1, 0))
+        tl.store(c, acc, boundary_check=(0, 1))
 
 
 @triton.jit
