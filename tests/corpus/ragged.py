@@ -142,6 +142,40 @@ def tiles_of_known_groups(seed):
 
 
 @triton.jit
+def walked_groups(
+    a_ptr, b_ptr, c_ptr, start_ptr, GROUPS, N: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """The same, asking for the end of a group only: that the tile is none of those before, it has seen."""
+    tile = tl.program_id(0)
+    before = 0
+    for g in range(GROUPS):
+        begin, end = tl.load(start_ptr + g), tl.load(start_ptr + g + 1)
+        tiles = tl.cdiv(end - begin, B) * tl.cdiv(N, B)
+        while tile < before + tiles:
+            r = begin + (tile - before) // tl.cdiv(N, B) * B + tl.arange(0, B)
+            c = (tile - before) % tl.cdiv(N, B) * B + tl.arange(0, B)
+            k = tl.arange(0, K)
+            a = tl.load(a_ptr + r[:, None] * K + k[None, :], mask=r[:, None] < end, other=0.0)
+            b = tl.load(b_ptr + g * K * N + k[:, None] * N + c[None, :], mask=c[None, :] < N, other=0.0)
+            acc = tl.dot(a, b, input_precision="ieee")
+            tl.store(c_ptr + r[:, None] * N + c[None, :], acc, mask=(r[:, None] < end) & (c[None, :] < N))
+            tile += tl.num_programs(0)
+        before += tiles
+
+
+@case
+def groups_that_programs_walk_through(seed):
+    starts, n, k = [0, 20, 23, 40], 24, 16
+    a, b = numbers((40, k), seed), numbers((3, k, n), seed + 50)
+    wanted = torch.cat([a[x:y] @ b[g] for g, (x, y) in enumerate(zip(starts, starts[1:], strict=False))])
+    args = {
+        "a_ptr": a, "b_ptr": b, "c_ptr": unset((40, n)), "start_ptr": torch.tensor(starts, dtype=torch.int32), "GROUPS": 3,
+        "N": n, "K": k, "B": 16,
+    }  # fmt: skip
+    return Case(walked_groups, (4,), args, {"c_ptr": wanted}, values=("start_ptr",), gather={"a_ptr": 0})
+
+
+@triton.jit
 def scatter_rows(x_ptr, to_ptr, y_ptr, n, D: tl.constexpr, B: tl.constexpr):
     """Rows go where a permutation says."""
     i = tl.program_id(0) * B + tl.arange(0, B)

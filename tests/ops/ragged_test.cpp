@@ -111,6 +111,103 @@ TEST(Ragged, TilesThatCouldBeOfAnyExpertWaitForTheRowsOfAll) {
     }
 }
 
+/// A persistent kernel that walks through the experts; `told`: how it finds where their rows begin and end.
+std::string walking(const std::string& told, const std::string& rows = "rows < end") {
+    return fmt::format(R"(import triton
+import triton.language as tl
+
+@triton.jit
+def copies(a_ptr, c_ptr, offsets_ptr, K: tl.constexpr, BM: tl.constexpr):
+    tile = tl.program_id(0)
+    before, end = 0, 0
+    for expert in range(2):
+        {}
+        while tile >= before and tile < before + tl.cdiv(end - begin, BM):
+            rows = begin + (tile - before) * BM + tl.arange(0, BM)
+            at = rows[:, None] * K + tl.arange(0, K)[None, :]
+            inside = ({})[:, None]
+            tl.store(c_ptr + at, tl.load(a_ptr + at, mask=inside), mask=inside)
+            tile += tl.num_programs(0)
+        before += tl.cdiv(end - begin, BM)
+)",
+                       told, rows);
+}
+
+emit::StageText walking_stage(std::string source, const std::string& counts) {
+    emit::StageText made = stage_of(std::move(source), true);
+    made.arguments.grid = {2, 1, 1};
+    made.bindings["offsets_ptr"] = counts;
+    return made;
+}
+
+TEST(Ragged, TilesThatAProgramTakesWhileItWalksThroughExpertsWaitForThoseOfTheirs) {
+    const std::vector<std::pair<std::string, std::string>> ways{
+        {"counts", "begin, end = tl.load(offsets_ptr + expert), tl.load(offsets_ptr + expert + 1)"},
+        {"counts.sizes", "begin, end = end, end + tl.load(offsets_ptr + expert)"},
+        {"counts.ends", "begin, end = end, tl.load(offsets_ptr + expert)"},
+    };
+    for (const auto& [counts, told] : ways) {
+        const auto made = program_of(walking_stage(walking(told), counts), plan_of(2, true), 4);
+        ASSERT_TRUE(made) << counts << ": " << made.error().to_string();
+        const RaggedKernel& user = made->users.front();
+        EXPECT_TRUE(user.warnings.empty());
+        EXPECT_TRUE(user.kernel.persistent);
+        EXPECT_EQ(user.groups, 2);
+        EXPECT_EQ(user.order.rows, 16);
+        EXPECT_EQ(user.order.columns, 1);
+        EXPECT_EQ(user.tiles, 4) << "40 rows of two experts, in blocks of 16, at most";
+        const auto schedule = fuse::fuse(made->program, {.device = fuse::Device::cuda});
+        ASSERT_TRUE(schedule) << schedule.error().to_string();
+        for (const fuse::RankSchedule& rank : schedule->ranks)
+            EXPECT_EQ(schedule->slots_of(rank, 3).size(), 2U) << "the rank's two experts";
+    }
+}
+
+TEST(Ragged, AWalkWhoseTilesReadOnIntoTheNextExpertWaitsForAllOrIsRefused) {
+    const std::string told = "begin, end = tl.load(offsets_ptr + expert), tl.load(offsets_ptr + expert + 1)";
+    const auto refused =
+        program_of(walking_stage(walking(told, "rows < end + 1"), "counts"), plan_of(2, true), 4);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().to_string().find("copies.py:5"), std::string::npos)
+        << refused.error().to_string();
+}
+
+TEST(Ragged, WhatABindingSaysOfTheCountsIsHeldAgainstWhatThereIs) {
+    const auto refused = [](const std::string& counts, const std::string& why) {
+        const auto made = program_of(walking_stage(walking("begin = end"), counts), plan_of(2, true), 4);
+        ASSERT_FALSE(made) << counts;
+        EXPECT_NE(made.error().to_string().find(why), std::string::npos) << made.error().to_string();
+    };
+    refused("counts.lengths", "there is no lengths of counts; there are offsets");
+    refused("counts.experts", "experts is by block: say of how many rows, as in counts.experts[BLOCK_M]");
+    refused("counts.ends[16]", "ends is by expert, not by block");
+    refused("counts.rows[B]", "B is neither a number of rows nor a parameter that is one");
+    refused("count", "the plan has no tensor count");
+}
+
+TEST(Ragged, KernelsThatFollowWaitForNothingAndMakeWhatGoesBack) {
+    std::vector<emit::StageText> stages{stage_of(copying(), false), stage_of(copying(), true)};
+    stages[1].bindings.erase("a_ptr");
+    const auto made = ragged_program(stages, plan_of(2, true), 4);
+    ASSERT_TRUE(made) << made.error().to_string();
+    ASSERT_EQ(made->program.stages.size(), 7U) << "three before, two of the user's, back and take";
+    const auto schedule = fuse::fuse(made->program, {.device = fuse::Device::cuda});
+    ASSERT_TRUE(schedule) << schedule.error().to_string();
+    for (const fuse::RankSchedule& rank : schedule->ranks) {
+        ASSERT_EQ(schedule->slots_of(rank, 4).size(), 1U);
+        EXPECT_TRUE(schedule->slots_of(rank, 4).front().waits.empty());
+    }
+    stages[1].bindings["a_ptr"] = "A";
+    const auto both = ragged_program(stages, plan_of(2, true), 4);
+    ASSERT_FALSE(both);
+    EXPECT_NE(both.error().to_string().find("the first kernel reads what comes"), std::string::npos)
+        << both.error().to_string();
+    // One that stores half of the rows that go back.
+    stages[1] = stage_of(copying("BM", "(rows < end) & (rows % 2 == 0)"), true);
+    stages[1].bindings.erase("a_ptr");
+    EXPECT_FALSE(ragged_program(stages, plan_of(2, true), 4));
+}
+
 TEST(Ragged, KernelsThatCouldReadWhatHasNotComeAreRefused) {
     const auto refused = [](const emit::StageText& stage, bool back, const std::string& why) {
         const auto made = program_of(stage, plan_of(2, back), 4);

@@ -51,8 +51,8 @@ def fuse(
     tensor) that every launch passes, such as the offsets of sequences: what the kernel loads from it is then known. Of
     a list of kernels one mapping each. Launches are held against it: each of them on the host, on a GPU the first one.
     `FusedKernel.stages[i].values` may be changed between calls, to prepare for other elements. A plan with rows in groups, of
-    which only the device knows how many they are, takes one kernel that is bound to the rows and to their counts
-    (ragged.RaggedKernel); `over`, of these only: rows beyond the plan's bound are an "error" (None), or left out: "drop".
+    which only the device knows how many they are, takes kernels of which the first one is bound to the rows, the last one to what
+    goes back, and each that asks where rows lie to what the counts say of it, "counts.ends" (ragged.RaggedKernel); `over`, of these only: rows beyond the plan's bound are an "error" (None), or left out: "drop".
 
     Without a plan: several kernels of one GPU that overlap tile by tile (ChainKernel); `bind` names the arrays that they
     share; there is no `strategy`. `way` is of these only: "tiles", "single", "programmatic", "stream", or the fastest one

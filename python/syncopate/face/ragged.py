@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .. import _syncopate
-from ..call.arguments import base_of, is_descriptor, launch_key
+from ..call.arguments import base_of, is_descriptor, is_tensor, launch_key
 from ..call.places import check_place
 from ..call.prepared import Prepared
 from ..call.stage_call import Call, Stage, TakenCall, launch_of
@@ -282,7 +282,7 @@ def _require_no_gradient(items: Mapping[str, Any]) -> None:
     if not torch.is_grad_enabled():
         return
     for name, value in items.items():
-        if isinstance(value, torch.Tensor) and value.requires_grad:
+        if is_tensor(value) and base_of(value).requires_grad:
             raise ValueError(
                 f"{name} requires a gradient, and a fused kernel has none: call it within a torch.autograd.Function that "
                 "says what it is, or under torch.no_grad()"
