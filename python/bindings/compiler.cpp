@@ -183,6 +183,7 @@ nb::tuple fuse_ragged(const std::vector<StageTuple>& stages, const plan::Plan& p
         one["makes"] = user.makes;
         one["order"] =
             nb::make_tuple(user.order.rows, user.order.columns, user.order.apart, user.order.count);
+        one["reads_on"] = user.reads_on;
         one["tiles"] = user.tiles;
         one["persistent"] = user.kernel.persistent;
         one["expert_of"] = user.expert_of;

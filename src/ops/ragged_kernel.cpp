@@ -13,6 +13,7 @@
 #include "syncopate/emit/language.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
 #include "syncopate/ops/ragged.hpp"
+#include "syncopate/round_up.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::ops {
@@ -56,24 +57,34 @@ private:
         const auto no = [&](const Error& error) {
             if (!why) why = error;
         };
-        if (std::ranges::none_of(made_.told, [](const RaggedTold& told) { return is_by_block(told.form); })) {
-            way_ = Way::by_expert;
-            made_.groups = of_.own;
-            Result<Kernel> found = by_expert();
-            if (found) return found;
-            if (!usual.persistent) no(found.error());
-        }
-        way_ = Way::in_order;
         made_.groups = of_.own;
-        made_.expert_of.clear(), made_.row_of.clear();
-        Result<Kernel> found = in_order(first);
-        if (found) return found;
-        no(found.error());
+        const bool by_block =
+            std::ranges::any_of(made_.told, [](const RaggedTold& told) { return is_by_block(told.form); });
+        // Descriptors load whole blocks, also where an expert's rows end within one.
+        const std::int64_t block = reads_blocks(usual) ? most_rows_read(usual, made_.reads) : 0;
+        std::vector<std::int64_t> reach{0};
+        if (block > 0) reach.push_back(block);
+        for (const std::int64_t reads_on : reach) {
+            made_.reads_on = reads_on;
+            made_.order = {};
+            if (!by_block) {
+                way_ = Way::by_expert;
+                Result<Kernel> found = by_expert();
+                if (found) return found;
+                if (!usual.persistent) no(found.error());
+            }
+            way_ = Way::in_order;
+            made_.expert_of.clear(), made_.row_of.clear();
+            Result<Kernel> found = in_order(first);
+            if (found) return found;
+            no(found.error());
+        }
         // Which expert's rows a tile reads may hang on all counts: then it waits for all rows.
         way_ = Way::together;
         made_.order = {};
+        made_.reads_on = 0;
         made_.groups = 1;
-        found = together(first);
+        Result<Kernel> found = together(first);
         if (!found) return *why;
         made_.warnings.push_back(
             fmt::format("{}. So each tile waits for the rows of all experts", why->message));
@@ -185,9 +196,12 @@ private:
         if (follows_) return Done{};
         std::vector<bool> read(at(offsets.back()), false);
         for (const Tile& tile : found.tiles) {
-            for (const Region& box : kernel::boxes_read(tile, made_.reads))
-                std::fill(read.begin() + std::min(box[0].begin, offsets.back()),
-                          read.begin() + std::min(box[0].end, offsets.back()), true);
+            const Interval own = rows_of(expert_of(tile, offsets), offsets);
+            for (const Region& box : kernel::boxes_read(tile, made_.reads)) {
+                const std::int64_t begin = std::max(box[0].begin, own.begin);
+                const std::int64_t end = std::min(box[0].end, own.end);
+                if (begin < end) std::fill(read.begin() + begin, read.begin() + end, true);
+            }
         }
         const auto missing = std::ranges::find(read, false);
         if (missing == read.end()) return Done{};
@@ -215,7 +229,9 @@ private:
         std::vector<std::vector<bool>> read(at(of_.own), std::vector<bool>(at(of_.bound), false));
         for (const Tile& tile : found.tiles) {
             for (const Region& box : kernel::boxes_read(tile, made_.reads)) {
-                const std::int64_t first = box[0].begin / of_.bound, last = (box[0].end - 1) / of_.bound;
+                const std::int64_t first = box[0].begin / of_.bound;
+                // How far a block reaches into the experts behind, `check` looks at.
+                const std::int64_t last = made_.reads_on > 0 ? first : (box[0].end - 1) / of_.bound;
                 std::int32_t& expert = made_.expert_of[at(tile.id)];
                 std::int32_t& row = made_.row_of[at(tile.id)];
                 const auto begin = static_cast<std::int32_t>(box[0].begin - apart[at(first)]);
@@ -227,8 +243,8 @@ private:
                 row = expert < 0 ? begin : std::min(row, begin);
                 expert = static_cast<std::int32_t>(first);
                 std::vector<bool>& of_expert = read[at(first)];
-                std::fill(of_expert.begin() + begin, of_expert.begin() + (box[0].end - apart[at(first)]),
-                          true);
+                std::fill(of_expert.begin() + begin,
+                          of_expert.begin() + std::min(box[0].end - apart[at(first)], of_.bound), true);
             }
         }
         for (std::int64_t expert = 0; expert < of_.own; ++expert) {
@@ -254,8 +270,9 @@ private:
             const std::int32_t expert = expert_of(tile, offsets);
             const Interval rows = rows_of(expert, offsets);
             Interval there = rows;
-            // Descriptors load whole blocks, also of what lies behind all rows.
             if (way_ == Way::together && reads_blocks(found)) there.end = of_.rows.rows;
+            if (made_.reads_on > 0 && expert >= 0)
+                there.end = rows.begin + ceil_div(rows.end - rows.begin, made_.reads_on) * made_.reads_on;
             SYNCOPATE_TRY(check_within(found, tile, made_.reads, kernel::boxes_read(tile, made_.reads), there,
                                        offsets));
             for (const RaggedTold& told : made_.told) {

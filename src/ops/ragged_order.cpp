@@ -28,10 +28,15 @@ std::int64_t tiles_of(const RaggedOrder& order, std::int64_t rows) {
 
 }  // namespace
 
-std::vector<RaggedOrder> orders_of(const kernel::Kernel& all, const kernel::Kernel& one,
-                                   const std::string& param) {
+std::int64_t most_rows_read(const kernel::Kernel& all, const std::string& param) {
     std::int64_t rows = 0;
     for (const kernel::Tile& tile : all.tiles) rows = std::max(rows, rows_read(tile, param));
+    return rows;
+}
+
+std::vector<RaggedOrder> orders_of(const kernel::Kernel& all, const kernel::Kernel& one,
+                                   const std::string& param) {
+    const std::int64_t rows = most_rows_read(all, param);
     if (rows == 0) return {};
     std::vector<RaggedOrder> made;
     const auto add = [&](std::int64_t apart, std::int64_t count) {

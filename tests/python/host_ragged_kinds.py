@@ -45,7 +45,7 @@ TOLD = {
     "described_by_host": {"offsets_ptr": "counts"},
 }  # fmt: skip
 #: Their tiles wait for all rows, which is said.
-TOGETHER = {"stepped_tiles", "described_whole", "described_by_host"}
+TOGETHER = {"stepped_tiles"}
 
 
 def bind_of(name, back):
@@ -122,6 +122,33 @@ def check_kinds(_, size):
             expect(len(told) == (name in TOGETHER), f"{name}: {told}")
             expect(len(fused.prepared) == 1, f"{name}: set up {len(fused.prepared)} times")
             fused.close()
+
+
+def check_blocks_that_reach_on(_, size):
+    """Rows of the experts behind, which a block that a descriptor reads holds, too, have come."""
+    rank, bound, wide = dist.get_rank(), 40 * size, 32
+    fused = sy.fuse(
+        kernels.sums_of_blocks, host.plan_of(size, bound), {"a_desc": "A", "offsets_ptr": "counts"}
+    )
+    generator = torch.Generator().manual_seed(3)
+    few = torch.randint(0, 3, (size, OWN * size), generator=generator)
+    for call, counts in enumerate([*host.routings(size, 5, 30).values(), few, few.flip(1)]):
+        everything = torch.randint(-2, 3, (max(1, int(counts.sum())), K), generator=generator).float()
+        first, last = int(counts[:rank].sum()), int(counts[: rank + 1].sum())
+        a = everything[first:last] if last > first else torch.zeros(1, K)
+        c, told = torch.full((bound, K), float("nan")), counts[rank].to(torch.int32)
+        desc = TensorDescriptor(a, list(a.shape), list(a.stride()), [BM, wide])
+        with host.late_rows(0.1 if call % size == rank else 0), warnings.catch_warnings():
+            warnings.simplefilter("error")  # as it would where tiles wait for all
+            fused[(PROGRAMS,)](desc, c, told, OWN, K, BM, wide)
+        came = host.arrived(counts, rank, bound, size)
+        x, right, begin = everything[sum(came, [])], torch.full((bound, K), float("nan")), 0
+        for rows in came:
+            for row in range(begin, begin + len(rows), BM):
+                right[row : min(row + BM, begin + len(rows))] = x[row : row + BM].sum(0)
+            begin += len(rows)
+        expect(torch.equal(c[:begin], right[:begin]), f"call {call}, rank {rank}: {counts.tolist()}")
+    fused.close()
 
 
 F, BF = 12, 16

@@ -352,6 +352,24 @@ def described_by_host(
 
 
 @triton.jit
+def sums_of_blocks(a_desc, c_ptr, offsets_ptr, E, K: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr):
+    """To each row the sum of its block, that of the next experts' rows in it, too: no product, but it shows what is awaited."""
+    tile, before, total = tl.program_id(0), 0, tl.load(offsets_ptr + E)
+    for e in range(E):
+        begin, end = tl.load(offsets_ptr + e), tl.load(offsets_ptr + e + 1)
+        tiles = tl.cdiv(end - begin, BM)
+        while tile < before + tiles:
+            row = begin + (tile - before) * BM
+            rows, cols = row + tl.arange(0, BM), tl.arange(0, BK)
+            block = tl.where(rows[:, None] < total, a_desc.load([row, 0]), 0.0)
+            sums = tl.sum(block, 0)[None, :] + tl.zeros((BM, BK), tl.float32)
+            inside = (rows[:, None] < end) & (cols[None, :] < K)
+            tl.store(c_ptr + rows[:, None] * K + cols[None, :], sums, mask=inside)
+            tile += tl.num_programs(0)
+        before += tiles
+
+
+@triton.jit
 def halves(a_ptr, b_ptr, h_ptr, offsets_ptr, E, F: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
     """The first of three kernels of a layer: rows times each expert's [K, 2 F], as the walk of `walked_tiles`."""
     tile = tl.program_id(0)

@@ -91,6 +91,9 @@ struct RaggedKernel {
     /// What is hardly meant: of the kernel where one expert has all rows; and why each tile waits for all of them.
     std::vector<std::string> warnings;
     RaggedOrder order;
+    /// Not 0: tiles read whole blocks of so many rows, from their expert's first one on, so that the last block reaches into the
+    /// experts behind, whose rows they await, too. What lies behind all rows they read as it is.
+    std::int64_t reads_on = 0;
     std::int64_t tiles = 0;  ///< of a call, at most
     // By tile, where `order` does not say it: its group, from 0 on in each rank, or -1 if it reads no rows; and with which of
     // an expert's rows it begins.

@@ -90,7 +90,7 @@ def given_of(prepared: Prepared, made: Made, items: Sequence[Mapping[str, Any]])
         "BOUND": of["bound"], "TILE": of["tile"], "TILES": first["tiles"], "SLOTS": 32, "USERS": first["groups"],
         "BE": pow2(of["own"]), "BR": pow2(ranks), "BALL": pow2(of["experts"]),
         "ORDER_ROWS": order_rows, "ORDER_COLUMNS": order_columns, "ORDER_APART": order_apart, "ORDER_COUNT": order_count,
-        "COUNTS": first["persistent"], "TOLD": of["block"], "BLOCKS": of["blocks"],
+        "COUNTS": first["persistent"], "READS_ON": first["reads_on"], "TOLD": of["block"], "BLOCKS": of["blocks"],
     }  # fmt: skip
 
     def moved(columns: int) -> dict[str, int]:

@@ -58,17 +58,25 @@ def ragged_counts(
 
 
 @triton.jit
-def _place_tiles(table_ptr, first, rows, expert_ptr, row_ptr, TILES: tl.constexpr, EXPERTS: tl.constexpr,
+def _place_tiles(table_ptr, first, run, rows, expert_ptr, row_ptr, TILES: tl.constexpr, EXPERTS: tl.constexpr,
                  BE: tl.constexpr, BLOCK: tl.constexpr, ORDER_ROWS: tl.constexpr, ORDER_COLUMNS: tl.constexpr,
-                 ORDER_APART: tl.constexpr, ORDER_COUNT: tl.constexpr, COUNTS: tl.constexpr):  # fmt: skip
+                 ORDER_APART: tl.constexpr, ORDER_COUNT: tl.constexpr, COUNTS: tl.constexpr,
+                 READS_ON: tl.constexpr):  # fmt: skip
     """The slots of the user's kernel, one a tile, in its own order. A tile waits and posts as its group does, an expert's
     or all (`expert_ptr`, below 0: none); one that begins (`row_ptr`) behind the group's `rows` has nothing to wait for.
-    ORDER_ROWS: not 0, where tiles are numbered expert after expert (ops/ragged.hpp); COUNTS: there are no others."""
+    ORDER_ROWS: not 0, where tiles are numbered expert after expert (ops/ragged.hpp); COUNTS: there are no others. READS_ON: not 0,
+    where tiles read blocks of so many rows: an expert's last one reaches into those behind it, whose waits lie beside its own."""
     records = table_ptr + tl.load(table_ptr + _GROUPS) + _GROUP_HEAD
     word, experts = tl.arange(0, _SLOT_WORDS)[None, :], tl.arange(0, BE)[None, :]
     of_record = (
         tl.load(records + _SLOT_WORDS * experts + _SLOT_TILE, mask=experts < EXPERTS, other=first - 1) - first
     )
+    if READS_ON:
+        reach = run + (rows + READS_ON - 1) // READS_ON * READS_ON
+        here = (of_record == tl.arange(0, BE)[:, None]) & (experts < EXPERTS)
+        at_wait = records + _SLOT_WORDS * experts + _SLOT_WAITS
+        wait_begins = tl.sum(tl.where(here, tl.load(at_wait, mask=experts < EXPERTS, other=0), 0), 1)
+        wait_ends = tl.sum(tl.where(here, tl.load(at_wait + 1, mask=experts < EXPERTS, other=0), 0), 1)
     if ORDER_ROWS:
         ends = tl.cumsum((rows + ORDER_ROWS - 1) // ORDER_ROWS * ORDER_COLUMNS, 0)
         total = tl.max(ends, 0)
@@ -93,6 +101,14 @@ def _place_tiles(table_ptr, first, rows, expert_ptr, row_ptr, TILES: tl.constexp
             mask=named[:, None] & (word < _SLOT_WORDS),
             other=0,
         )
+        if READS_ON:
+            until = tl.sum(tl.where(experts == expert[:, None], reach[None, :], 0), 1)
+            behind = (experts > expert[:, None]) & (rows[None, :] > 0) & (run[None, :] < until[:, None])
+            reads = named[:, None] & (experts < EXPERTS) & ((experts == expert[:, None]) | behind)
+            begin_of = tl.min(tl.where(reads, wait_begins[None, :], 2**30), 1)
+            end_of = tl.max(tl.where(reads, wait_ends[None, :], 0), 1)
+            made = tl.where(named[:, None] & (word == _SLOT_WAITS), begin_of[:, None], made)
+            made = tl.where(named[:, None] & (word == _SLOT_WAITS + 1), end_of[:, None], made)
         waits = (word == _SLOT_WAITS) | (word == _SLOT_WAITS + 1)
         made = tl.where(waits & (left <= 0)[:, None], 0, made)
         made = tl.where(word == _SLOT_TILE, tile[:, None], made)
@@ -133,7 +149,7 @@ def ragged_layout(
     R: tl.constexpr, EXPERTS: tl.constexpr, BOUND: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, BE: tl.constexpr,
     BR: tl.constexpr, BALL: tl.constexpr, SLOTS: tl.constexpr, BACK: tl.constexpr, USERS: tl.constexpr,
     ORDER_ROWS: tl.constexpr, ORDER_COLUMNS: tl.constexpr, ORDER_APART: tl.constexpr, ORDER_COUNT: tl.constexpr,
-    COUNTS: tl.constexpr, TOLD: tl.constexpr, BLOCKS: tl.constexpr,
+    COUNTS: tl.constexpr, READS_ON: tl.constexpr, TOLD: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Of the counts of all ranks:
 
@@ -188,8 +204,8 @@ def ragged_layout(
         _make_slots(back_ptr, rank * EXPERTS * R, many, first, group_of, EXPERTS * R, TILE, 1, SLOTS, E, 0)
     # The user's tiles wait for their expert's rows, or, where they are of one group, for all.
     waits = rows if USERS == EXPERTS else tl.where(experts == 0, tl.sum(rows, 0), 0)
-    _place_tiles(user_ptr, rank * USERS, waits, expert_ptr, row_ptr, TILES, USERS, BE, SLOTS, ORDER_ROWS, ORDER_COLUMNS,
-                 ORDER_APART, ORDER_COUNT, COUNTS)  # fmt: skip
+    _place_tiles(user_ptr, rank * USERS, run, waits, expert_ptr, row_ptr, TILES, USERS, BE, SLOTS, ORDER_ROWS, ORDER_COLUMNS,
+                 ORDER_APART, ORDER_COUNT, COUNTS, READS_ON)  # fmt: skip
     tl.debug_barrier()
     going = tl.load(sent_ptr + E + every, mask=every < E, other=0)
     # The next rank's experts first: all ranks sending to one would leave the links to the others idle.
