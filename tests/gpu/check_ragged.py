@@ -16,7 +16,6 @@ sys.path.insert(0, str(ROOT / "tests" / "python"))
 
 import host_ragged as host  # noqa: E402
 import host_ragged_kinds as kinds  # noqa: E402
-import ragged_kernels  # noqa: E402
 import syncopate as sy  # noqa: E402
 from sections import expect, rank, run, size, straggle  # noqa: E402
 
@@ -107,7 +106,7 @@ def of_kinds() -> None:
     """Persistent kernels, sizes, ends, tables by block, descriptors."""
     for name in kinds.TOLD:
         for back in (False, True):
-            of = Fused(getattr(ragged_kernels, name), back, 40 * size(), kind=name)
+            of = Fused(kinds.kernel_of(name), back, 40 * size(), kind=name)
             call_queued(of, 13, CALLS // 2, name)
         print(f"{name}: right", flush=True)
 
@@ -149,7 +148,7 @@ def layer() -> None:
 def graph() -> None:
     """One captured graph, replayed with other counts."""
     for kind in (None, "walked_tiles", "swizzled_tiles"):
-        replay(Fused(getattr(ragged_kernels, kind or "", host.by_offsets), True, 40 * size(), kind=kind))
+        replay(Fused(kinds.kernel_of(kind) if kind else host.by_offsets, True, 40 * size(), kind=kind))
 
 
 def replay(of: Fused) -> None:

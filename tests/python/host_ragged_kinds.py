@@ -11,6 +11,7 @@ if __name__ == "__main__":  # else its kernels are compiled
     os.environ["TRITON_INTERPRET"] = "1"
 
 import host_ragged as host  # noqa: E402  (it says where the package is)
+import ragged_described as described  # noqa: E402
 import ragged_kernels as kernels  # noqa: E402
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
@@ -48,6 +49,10 @@ TOLD = {
 TOGETHER = {"stepped_tiles"}
 
 
+def kernel_of(name):
+    return getattr(kernels if hasattr(kernels, name) else described, name)
+
+
 def bind_of(name, back):
     rows = "a_desc" if name == "described_by_host" else "a_ptr"
     return {rows: "A", **TOLD[name], **({"c_ptr": "C"} if back else {})}
@@ -71,7 +76,7 @@ def arguments_of(name, a, b, c, counts, bound, programs=PROGRAMS):
         "BLOCKS": triton.cdiv(bound, BM), "PROGRAMS": programs, "GROUP": 2, "BE": triton.next_power_of_2(OWN),
         "rows_given": bound, **dict.fromkeys(TOLD[name], counts),
     }  # fmt: skip
-    names = getattr(kernels, name).arg_names
+    names = kernel_of(name).arg_names
     if "a_desc" in names:
         every["a_desc"] = TensorDescriptor(a, list(a.shape), list(a.stride()), [BM, BK])
         flat = b.reshape(-1, N)
@@ -110,7 +115,7 @@ def check_kinds(_, size):
     bound = 40 * size
     for name in TOLD:
         for back in (False, True) if SWEEP or name in ("walked_tiles", "by_blocks") else (True,):
-            fused = sy.fuse(getattr(kernels, name), host.plan_of(size, bound, back), bind_of(name, back))
+            fused = sy.fuse(kernel_of(name), host.plan_of(size, bound, back), bind_of(name, back))
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 for call, (what, counts) in enumerate(host.routings(size, 5, 30).items()):
@@ -128,7 +133,7 @@ def check_blocks_that_reach_on(_, size):
     """Rows of the experts behind, which a block that a descriptor reads holds, too, have come."""
     rank, bound, wide = dist.get_rank(), 40 * size, 32
     fused = sy.fuse(
-        kernels.sums_of_blocks, host.plan_of(size, bound), {"a_desc": "A", "offsets_ptr": "counts"}
+        described.sums_of_blocks, host.plan_of(size, bound), {"a_desc": "A", "offsets_ptr": "counts"}
     )
     generator = torch.Generator().manual_seed(3)
     few = torch.randint(0, 3, (size, OWN * size), generator=generator)

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import host_ragged
 import host_ragged_kinds as kinds
-import ragged_kernels
 import torch
 import triton
 from host_ragged import OWN, K, N
@@ -71,7 +70,7 @@ def compile_kind(name):
     counts = empty(OWN * SIZE, dtype=torch.int32)
     items = kinds.arguments_of(name, a, b, c, counts, BOUND, PROGRAMS)
     part = (
-        getattr(ragged_kernels, name),
+        kinds.kernel_of(name),
         kinds.bind_of(name, True),
         items,
         kinds.grid_of(name, BOUND, PROGRAMS),

@@ -36,7 +36,7 @@ def test_their_kernels_compile_for_sm_90():
     )  # fmt: skip
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert outcome.stdout.count("by_offsets: ") == 2 and "ragged_take: " in outcome.stdout
-    source = (HERE / "ragged_kernels.py").read_text()
+    source = "".join((HERE / f"ragged_{of}.py").read_text() for of in ("kernels", "described"))
     helpers = ("product_of_tile", "expert_of_tile", "rows_of_blocks", "sums_of_blocks")
     names = [name for name in re.findall(r"def (\w+)\(", source) if name not in helpers]
     missing = [name for name in names if f"\n{name}: " not in outcome.stdout]
