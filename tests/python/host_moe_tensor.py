@@ -113,12 +113,35 @@ def check_refused(rank, size, group):
     sy.close(group)
 
 
+def check_large_ids(rank, size, group):
+    """An id whose low half names an expert names none: no rank is told of a row that nobody has counted."""
+    experts = size + 2
+    layer = layer_of(size, experts, 5)
+    x, weights, w1, w2 = of(layer, rank)
+    op = TensorMoe(T, experts, K, H, F * size, torch.float32, group, activation="relu", tiling=TILING)
+    for wrong in (1 << 32, (1 << 32) + 1, -(1 << 32), (1 << 40) + 2):
+        ids = torch.arange(T * K).view(T, K) % experts
+        ids[1, 0] = wrong
+        try:
+            op.run(x, ids, weights, w1, w2)
+            raise RuntimeError(f"not refused: {wrong}")
+        except ValueError as error:
+            expect(f"{size} of all ranks' ids name no expert" in str(error), str(error))
+        told = op.heap["routes"].view(size, T, K, 3)[..., 0]
+        expect(
+            bool((told[:, 1, 0] == -1).all()) and bool((told[:, 0] == ids[0]).all()),
+            f"{wrong}: {told[:, :2]}",
+        )
+    op.close()
+
+
 def work(place):
     group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
     calls = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     check_routings(place.rank, place.size, group, calls)
     check_shapes(place.rank, place.size, group)
     check_refused(place.rank, place.size, group)
+    check_large_ids(place.rank, place.size, group)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from host_script import expect  # noqa: E402
+from syncopate.strategy import Strategy  # noqa: E402
 
 T, K, H, F = 4, 2, 16, 24
 
@@ -197,11 +198,58 @@ def check_scaled(rank, size):
                     except RuntimeError as error:
                         expect(f"{what} requires a gradient" in str(error), str(error))
             spread = x.mT.contiguous().mT
+            apart = [one.repeat_interleave(2, -1)[..., ::2] for one in scales]
             for called in (run, made):
-                expect(
-                    torch.equal(called(spread, weights, *own, scales), right),
-                    f"{parallel}, fp8, {way}: of an x that is not contiguous y differs",
-                )
+                for given, what in (((spread, scales), "an x"), ((x, apart), "scales")):
+                    expect(
+                        torch.equal(called(given[0], weights, *own, given[1]), right),
+                        f"{parallel}, fp8, {way}: of {what} not contiguous y differs",
+                    )
+    sy.close()
+
+
+def check_seen_past(ids, operands):
+    """What is no op ends a compiled graph, and makes the same bits: the parts, a call with a strategy, an operator's own."""
+    x, weights, w1, w2 = operands
+    experts = len(w1) * dist.get_world_size()
+    operator = sy.ops.Moe(len(x), experts, K, H, F, x.dtype, None)
+    strategy = Strategy()
+
+    def parts(x):
+        rows, handle = sy.ops.dispatch(x * 1, ids, experts)
+        return sy.ops.combine(rows * 2, weights, handle) + 0
+
+    def with_strategy(x):
+        return sy.ops.moe(x * 1, ids, weights, w1, w2, strategy=strategy) + 0
+
+    def by_operator(x):
+        return operator.run(x * 1, ids, weights, w1, w2)[0] + 0
+
+    for run, ends in ((parts, "dispatch"), (with_strategy, "_moe_eager"), (by_operator, "run")):
+        right = run(x)
+        expect(
+            torch.equal(torch.compile(run, backend="aot_eager")(x), right),
+            f"{run.__name__} compiled: other bits",
+        )
+        torch._dynamo.reset()
+        try:
+            torch.compile(run, backend="aot_eager", fullgraph=True)(x)
+            expect(False, f"{run.__name__}: not refused: a whole graph")
+        except torch._dynamo.exc.Unsupported as error:
+            expect(ends in str(error), str(error))
+    for bound in (0, True):  # also where the call is recorded, and compiled
+        asking = x.clone().requires_grad_()
+
+        def recorded(x, bound=bound):
+            return sy.ops.moe(x, ids, weights, w1, w2, bound=bound)
+
+        for run in (recorded, torch.compile(recorded, backend="aot_eager")):
+            try:
+                run(asking)
+                expect(False, f"not refused: bound={bound}")
+            except (ValueError, torch._dynamo.exc.TorchDynamoException) as error:
+                expect("bound: expected a number of rows" in str(error), str(error))
+    operator.close()
     sy.close()
 
 
@@ -247,6 +295,7 @@ def main():
     expect(counts == {"moe": 24, "moe_backward": 12}, f"the report counts {counts}")
     sy.close()
     check_layout_and_order("expert", ids[rank], [x[rank], weights[rank], w1[mine], w2[mine]])
+    check_seen_past(ids[rank], [x[rank], weights[rank], w1[mine], w2[mine]])
     check_streamed(ids[rank], [x[rank], weights[rank], w1[mine], w2[mine]], grad[rank])
     of_w1 = w1[..., torch.cat([share, F + share])]
     check_scaled(rank, size)

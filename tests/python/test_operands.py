@@ -221,6 +221,12 @@ def fake_of(tensor):
                     "what sy.ops.dispatch gave, got NoneType",
                     lambda: sy.ops.combine(X, None, None),
                 ),
+                (
+                    "bound",
+                    ValueError,
+                    "a number of rows, from 1 on, got 0",
+                    lambda: sy.ops.moe(X, X, X, X, X, bound=0),
+                ),
                 ("cu_seqlens", TypeError, "integers, got 0.5", lambda: within(cu_seqlens=[0, 0.5, 8])),
                 ("window", ValueError, "at least 0, got -1", lambda: within(window=-1)),
                 ("window", TypeError, "a whole number, got nan", lambda: within(window=float("nan"))),

@@ -23,18 +23,20 @@ def _tokens_of(tile, T: tl.constexpr, TILES: tl.constexpr, BLOCK: tl.constexpr, 
 @triton.jit
 def moe_gather(
     given_ptr, given_scale_ptr, ids_ptr, weights_ptr, position_ptr, tokens_ptr, token_scale_ptr, routes_ptr, rank, stride,
-    stride_scales, stride_numbers, sy_schedule, sy_control, T: tl.constexpr, TOPK: tl.constexpr, H: tl.constexpr,
-    R: tl.constexpr, TILES: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr,
+    stride_scales, stride_numbers, sy_schedule, sy_control, T: tl.constexpr, TOPK: tl.constexpr, E: tl.constexpr,
+    H: tl.constexpr, R: tl.constexpr, TILES: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr,
     WEIGHTED: tl.constexpr, SCALES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """This rank's tokens [T, H] and the words of their routes, at all ranks."""
+    """This rank's tokens [T, H] and the words of their routes, at all ranks. The expert of an id that names none is -1: its low
+    half may name one."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         tile = sy_acquire(sy_schedule, sy_control, slot)
         _, token, there = _tokens_of(tile, T, TILES, BLOCK, LANES)
         row = rank * T + token
         for choice in range(TOPK):
             route = token * TOPK + choice
-            expert = tl.load(ids_ptr + route, mask=there, other=-1).to(tl.int32)
+            ids = tl.load(ids_ptr + route, mask=there, other=-1)
+            expert = tl.where((ids >= 0) & (ids < E), ids, -1).to(tl.int32)
             position = tl.load(position_ptr + route, mask=there, other=0)
             weight = tl.zeros((LANES,), tl.float32)
             if WEIGHTED:

@@ -15,6 +15,7 @@ import torch
 from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
 from ..call.prepared import Prepared, timing
+from ..call.unseen import unseen
 from ..group import FailedTogether, Group
 from ..kernels import gluon_moe_call
 from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
@@ -29,6 +30,12 @@ from .operator import is_capturing, members_of
 
 ACTIVATIONS = ("silu", "relu", "")
 OVER = ("error", "drop")
+
+
+def require_bound(bound: Any) -> None:
+    """Raises ValueError for what is no `bound`."""
+    if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 1):
+        raise ValueError(f"bound: expected a number of rows, from 1 on, got {bound!r}")
 
 
 class Moe(Stages):
@@ -73,8 +80,7 @@ class Moe(Stages):
             )
         if over not in OVER:
             raise ValueError(f"over: expected {' or '.join(map(repr, OVER))}, got {over!r}")
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 1):
-            raise ValueError(f"bound: expected a number of rows, from 1 on, got {bound!r}")
+        require_bound(bound)
         if tokens < 1:
             raise ValueError("x: expected at least one token on each rank")
         if dtype not in DTYPE_NAMES:
@@ -262,6 +268,7 @@ class Moe(Stages):
             made["status_ptr"],
         )
 
+    @unseen
     def run(
         self,
         x: torch.Tensor,
@@ -292,6 +299,7 @@ class Moe(Stages):
         kept = keep_rows(self, made["own_ptr"]), given["h_ptr"], self.heap["Y"].clone()
         return out, self._handle(ids, made, until_next=True), kept
 
+    @unseen
     def dispatch(
         self,
         x: torch.Tensor,
@@ -314,6 +322,7 @@ class Moe(Stages):
         self._done(made["status_ptr"])
         return self._told("X", until_next), self._handle(ids, made, until_next)
 
+    @unseen
     def combine(
         self,
         rows: torch.Tensor,

@@ -18,11 +18,12 @@ from ..call import cache
 from ..call.arguments import require_whole
 from ..call.autocast import cast_operands, is_any_enabled
 from ..call.places import require_tensors
+from ..call.unseen import unseen
 from ..group import Group
 from ..strategy import Strategy
 from ..strategy import given as strategy_given
 from .differentiable import STRATEGY_REFUSED, recorded, refuse_gradients, wanted
-from .mixture import Moe
+from .mixture import Moe, require_bound
 from .mixture_handle import Handle
 from .mixture_scaled import ScaledMoe, ScaledTensorMoe, kind_of_scales
 from .mixture_tensor import TensorMoe
@@ -136,8 +137,8 @@ def moe(
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """
     how = strategy_given(strategy)
-    given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
-    require_tensors(topk_ids=topk_ids, **given)
+    require_tensors(x=x, topk_ids=topk_ids, topk_weights=topk_weights, w1=w1, w2=w2)
+    require_bound(bound)  # of torch's ops 0 is none
     is_fp8 = x.dtype == torch.float8_e4m3fn
     if not is_fp8 and (scales is not None or out_dtype not in (None, x.dtype)):
         raise ValueError(f"scales and out_dtype are of x in {torch.float8_e4m3fn}, got {x.dtype}")
@@ -149,13 +150,34 @@ def moe(
         if is_fp8:
             return torch.ops.syncopate.moe_scaled(*routed, list(scales or ()), *options, out_dtype=out_dtype)
         return torch.ops.syncopate.moe(*routed, *options)
+    return _moe_eager(*routed, group, activation, bound, over, parallel, scales, out_dtype, own)
+
+
+@unseen
+def _moe_eager(
+    x: torch.Tensor,
+    topk_ids: torch.Tensor,
+    topk_weights: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    group: Group | Any | None,
+    activation: str,
+    bound: int | None,
+    over: str,
+    parallel: str,
+    scales: Sequence[torch.Tensor] | None,
+    out_dtype: torch.dtype | None,
+    own: Mapping[str, Any],
+) -> torch.Tensor:
+    """`moe`, of operands that are tensors. `own`: what torch's ops do not take."""
     if is_any_enabled():
         x, w1, w2 = cast_operands(x, w1, w2)
         if topk_weights.dtype != torch.float32:  # fp32 ones are taken beside any dtype
             (topk_weights,) = cast_operands(topk_weights)
-        given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
-        routed = (x, topk_ids, topk_weights, w1, w2)
+    given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
+    routed = (x, topk_ids, topk_weights, w1, w2)
     members = members_of(group, "cuda" if x.is_cuda else "host")
+    is_fp8 = x.dtype == torch.float8_e4m3fn
     if not x.shape[0]:
         extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
         as_made = out_dtype or (torch.bfloat16 if is_fp8 else x.dtype)
@@ -166,11 +188,11 @@ def moe(
         refuse_gradients_of_fp8("sy.ops.moe", given, scales)
         return of_fp8(*routed, scales, members, activation, bound, over, parallel, out_dtype, **own)
     extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
-    if products is not None:
+    if "products" in own:
         refuse_gradients("sy.ops.moe with products of yours", "sy.ops.moe", given, list(given.values()))
     elif names := wanted(given):
         options = {"activation": activation, "bound": bound or 0, "over": over, "parallel": parallel}
-        return recorded("moe", members, routed, names, {STRATEGY_REFUSED: bool(how)}, **options)
+        return recorded("moe", members, routed, names, {STRATEGY_REFUSED: bool(own)}, **options)
     operator = kept(extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over, **own)
     return cache.run(operator.run, *(one.contiguous() for one in routed))[0]
 
@@ -215,9 +237,10 @@ def of_fp8(
         out_dtype=out_dtype or torch.bfloat16, **own,
     )  # fmt: skip
     given = (x.contiguous(), topk_ids.contiguous(), topk_weights.contiguous(), w1, w2)
-    return cache.run(operator.run, *given, scales)[0]
+    return cache.run(operator.run, *given, [one.contiguous() for one in scales])[0]
 
 
+@unseen
 def dispatch(
     x: torch.Tensor,
     topk_ids: torch.Tensor,
@@ -243,14 +266,15 @@ def dispatch(
     return cache.run(operator.dispatch, x.contiguous(), topk_ids.contiguous())
 
 
+@unseen
 def combine(rows: torch.Tensor, topk_weights: torch.Tensor | None, handle: Handle) -> torch.Tensor:
     """y [T, H]: rows [., H] as `dispatch` left them, back at the ranks of their tokens, which add each token's in the order of its
     topk in fp32, by topk_weights [T, topk]; None: as they are. Collective."""
-    require_tensors(rows=rows)
+    given = {"rows": rows} if topk_weights is None else {"rows": rows, "topk_weights": topk_weights}
+    require_tensors(**given)
     if not isinstance(handle, Handle):
         raise TypeError(f"handle: expected what sy.ops.dispatch gave, got {type(handle).__name__}")
-    weights = [] if topk_weights is None else [topk_weights]
-    refuse_gradients("sy.ops.combine", "sy.ops.moe", ["rows", "topk_weights"], [rows, *weights])
+    refuse_gradients("sy.ops.combine", "sy.ops.moe", given, list(given.values()))
     of = handle.operator
     extents = (of.tokens, of.experts, of.topk, of.hidden)
     operator = kept(

@@ -10,6 +10,7 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from ..call.unseen import unseen
 from ..kernels import gluon_moe_call
 from ..kernels import moe_scaled as kernels
 from .mixture import Moe
@@ -163,6 +164,7 @@ class ScaledMoe(Moe):
             self._product("a_ptr", self.heap["A"], given["w2"], given["scale_w2"]),
         )
 
+    @unseen
     def run(
         self,
         x: torch.Tensor,

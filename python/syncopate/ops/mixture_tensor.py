@@ -11,6 +11,7 @@ import torch
 import triton
 
 from .. import _syncopate
+from ..call.unseen import unseen
 from ..kernels import moe as kernels
 from ..kernels import moe_tensor as own_kernels
 from .mixture import Moe
@@ -122,6 +123,7 @@ class TensorMoe(Moe):
         read = (self._told(name, until_next) for name in ("counts", "origin", "tokens", "routes"))
         return TensorHandle(self, made["own_ptr"], *read, taken, made["status_ptr"])
 
+    @unseen
     def combine_parts(
         self, rows: torch.Tensor, partial: torch.Tensor, handle: TensorHandle
     ) -> tuple[torch.Tensor, torch.Tensor]:
