@@ -234,3 +234,18 @@ def fused_3(plan_3, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("fused") / "pointers"
     subprocess.run([BINARY, *fuse_words("matmul_pointers", plan_3, folder)], check=True, timeout=HUNG)
     return folder
+
+
+@pytest.fixture
+def bundle_of(syncopate, tmp_path):
+    """bundle_of(SPEC, …) → the file, for host and two ranks, of 16 and 64 rows."""
+
+    def compile(spec, *words, rows="16,64", ranks=2):
+        file = tmp_path / f"{spec.partition(':')[0]}{ranks}.sybundle"
+        outcome = syncopate(
+            "compile", spec, "--rows", rows, "--ranks", ranks, "--arch", "host", "-o", file, *words
+        )
+        assert outcome.code == 0, outcome.err
+        return file
+
+    return compile

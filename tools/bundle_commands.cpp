@@ -34,7 +34,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::int32_t kProgramsOnHost = 4;
-constexpr std::int32_t kRowsOnHost = 16;  // of a mixture's tile
 
 struct CompileOptions {
     std::string what;
@@ -96,9 +95,8 @@ bundle::Bucket bucket_for(const CompileOptions& options, tune::Problem problem, 
     if (!options.strategy.empty()) {
         given = take(tune::strategy_from_json(options.strategy, "--strategy"));
     } else if (host) {
-        given.tiles = {problem.is_mixture()
-                           ? tune::mixture_host_tile(problem, kRowsOnHost)
-                           : tune::TileConfig{.block_m = 16, .block_n = 16, .block_k = 16, .stages = 1}};
+        const tune::TileConfig usual{.block_m = 16, .block_n = 16, .block_k = 16, .stages = 1};
+        given.tiles = {problem.is_mixture() ? tune::mixture_tile(problem, fuse::Device::host) : usual};
         given.programs = kProgramsOnHost;
     }
     tune::Strategy strategy;

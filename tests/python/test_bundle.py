@@ -16,169 +16,32 @@ GATHER = "all_gather_matmul:N=96,K=64,dtype=fp32"
 SCATTER = "matmul_reduce_scatter:N=64,K=96,dtype=fp32"
 
 
-@pytest.fixture
-def compiled(syncopate, tmp_path):
-    """compiled(SPEC, …) → the file, for host and two ranks, of 16 and 64 rows."""
-
-    def compile(spec, *words, rows="16,64", ranks=2):
-        file = tmp_path / f"{spec.partition(':')[0]}{ranks}.sybundle"
-        outcome = syncopate(
-            "compile", spec, "--rows", rows, "--ranks", ranks, "--arch", "host", "-o", file, *words
-        )
-        assert outcome.code == 0, outcome.err
-        return file
-
-    return compile
-
-
 @pytest.mark.parametrize(
     "spec",
     [GATHER, SCATTER, "matmul_all_reduce:N=40,K=24,dtype=bf16", "all_to_all_matmul:N=48,K=32,dtype=fp16",
      "matmul_all_to_all:N=48,K=32,dtype=fp32", "feed_forward:K=32,F=48,N=64"],
 )  # fmt: skip
-def test_each_operator_runs_from_a_bundle_and_is_right(spec, compiled, syncopate):
+def test_each_operator_runs_from_a_bundle_and_is_right(spec, bundle_of, syncopate):
     for ranks, words in ((2, []), (4, ["--w-transposed"])):
-        file = compiled(spec, *words, ranks=ranks)
+        file = bundle_of(spec, *words, ranks=ranks)
         assert syncopate("bundle", "check", file).code == 0
         outcome = syncopate("bundle", "run", file, "--check")
         assert outcome.code == 0, outcome.err
         assert outcome.out.count("right") == 3, outcome.out  # of each bucket, and of rows that none has
 
 
-def test_an_activation_is_a_part_of_the_bundle(compiled, syncopate):
-    file = compiled("feed_forward:K=32,F=48,N=64,dtype=fp32", "--activation", "gelu")
+def test_an_activation_is_a_part_of_the_bundle(bundle_of, syncopate):
+    file = bundle_of("feed_forward:K=32,F=48,N=64,dtype=fp32", "--activation", "gelu")
     assert syncopate("bundle", "run", file, "--check").code == 0
     assert json.loads(syncopate("bundle", "show", file, "--json").out)["operator"]["activation"] == "gelu"
 
 
-STAND_IN = ROOT / "build" / "fake_driver"
 MIXTURE = "moe:E=8,topk=2,H=24,F=20"
 FP8 = "dtype=fp8e4m3"
 
 
-@pytest.mark.parametrize(("ranks", "words", "more"), [(1, [], ",dtype=fp16"), (2, [], ""), (2, ["--activation", "none"], ",dtype=fp32"),
-                                                      (4, ["--drop"], ",bound=3,dtype=fp32"), (8, ["--int32-ids"], ",bound=40"),
-                                                      (2, ["--activation", "none"], ",parallel=tensor,dtype=fp32"), (4, ["--int32-ids"], ",parallel=tensor"),
-                                                      (2, [], f",{FP8},scales=row"), (4, ["--drop"], f",bound=9,{FP8},scales=row,out=fp16"),
-                                                      (2, ["--int32-ids"], f",{FP8},scales=row,parallel=tensor")])  # fmt: skip
-def test_a_mixture_of_experts_runs_from_a_bundle_and_is_right(ranks, words, more, compiled, syncopate):
-    file = compiled(MIXTURE + more, *words, rows="5,16", ranks=ranks)
-    assert syncopate("bundle", "check", file).code == 0
-    outcome = syncopate("bundle", "run", file, "--check", "--calls", 3)
-    assert outcome.code == 0, outcome.err
-    assert outcome.out.count("right") == 2, outcome.out
-    other = syncopate("bundle", "run", file, "--rows", "7")
-    assert other.code == 2 and "7 tokens a rank are not in this bundle, which has 5, 16" in other.err
-
-
-@pytest.mark.parametrize("parallel", ["expert", "tensor"])
-def test_a_mixture_with_scales_of_blocks_runs_from_a_bundle_and_is_right(parallel, compiled, syncopate):
-    """Blocks that are not whole along K."""
-    file = compiled(f"moe:E=4,topk=2,H=136,F=512,{FP8},scales=block,parallel={parallel}", rows="3,9")
-    assert syncopate("bundle", "check", file).code == 0
-    outcome = syncopate("bundle", "run", file, "--check", "--calls", 3)
-    assert outcome.code == 0, outcome.err
-    assert outcome.out.count("right") == 2, outcome.out
-
-
-def mixtures_sums(ranks, tokens, topk=2, hidden=24, inner=20, experts=8):
-    """What run_bundle.c prints of a mixture without an activation, by torch."""
-    import torch
-
-    def filled(which, rank, *shape):
-        count = torch.arange(torch.Size(shape).numel())
-        return ((count * 7 + which * 3 + rank * 5) % 5 - 2).view(shape).double()
-
-    own = experts // ranks
-    w1 = torch.cat([filled(3, rank, own, hidden, 2 * inner) for rank in range(ranks)])
-    w2 = torch.cat([filled(4, rank, own, inner, hidden) for rank in range(ranks)])
-    for rank in range(ranks):
-        x, weights = filled(0, rank, tokens, hidden), filled(2, rank, tokens, topk)
-        ids = ((torch.arange(tokens * topk) * 7 + rank * 5) % experts).view(tokens, topk)
-        gate, up = torch.einsum("th,tkhf->tkf", x, w1[ids]).chunk(2, -1)
-        y = (torch.einsum("tkf,tkfh->tkh", gate * up, w2[ids]) * weights[..., None]).sum(1)
-        scale = torch.arange(y.numel()) % 11 + 1
-        yield f"rank {rank}: {y.numel()} elements, weighted sum {(y.flatten() * scale).sum():.0f}"
-
-
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_a_c_program_runs_a_mixture_of_experts_as_processes_and_as_threads(ranks, compiled, run):
-    file = compiled(f"{MIXTURE},dtype=fp32", "--activation", "none", rows="5", ranks=ranks)
-    for how in ("processes", "threads"):
-        outcome = run(BINARY.parent / "example_c_run_bundle", file, 5, how)
-        assert outcome.code == 0, outcome.err
-        assert sorted(outcome.out.splitlines()) == list(mixtures_sums(ranks, 5))
-
-
-def test_a_mixture_for_a_gpu_is_compiled_without_one(syncopate, tmp_path):
-    file = tmp_path / "moe.sybundle"
-    made = syncopate(
-        "compile", "moe:E=4,topk=2,H=128,F=256", "--rows", "64,512", "--ranks", "2", "--int32-ids", "-o", file
-    )
-    assert made.code == 0, made.err
-    assert syncopate("bundle", "check", file).code == 0
-    manifest = json.loads(syncopate("bundle", "show", file, "--json").out)
-    assert manifest["operator"]["activation"] == "silu"
-    assert {p["kind"] for k in manifest["kernels"] for p in k["parameters"] if p["name"] == "ids_ptr"} == {
-        "*i32"
-    }
-    assert [kernel["entry"] for kernel in manifest["kernels"]][:6] == [
-        f"moe_{name}" for name in ("count", "layout", "dispatch", "up", "down", "combine")
-    ]
-    for kernel in manifest["kernels"]:
-        kinds = {parameter["name"]: parameter["kind"] for parameter in kernel["parameters"]}
-        assert {"rank", "stride"}.isdisjoint(kernel["constants"]), "a kernel is for all ranks and heaps"
-        assert kinds.get("rank", "i32") == "i32" and kinds.get("stride", "i64") == "i64"
-        assert "rank" not in kernel.get("multiples_of_16", [])
-    if STAND_IN.exists():  # for the driver: descriptors, arguments and launches, of kernels that do nothing
-        ran = syncopate("bundle", "run", file, "--calls", 3, LD_LIBRARY_PATH=str(STAND_IN))
-        assert ran.code == 0 and ran.out.count("3 calls") == 2, ran.out + ran.err
-
-
-@pytest.mark.parametrize(("more", "up", "operands"), [
-    (",parallel=tensor", "moe_up", {"given_ptr": "*bf16", "routes_ptr": "*i32"}),
-    (f",{FP8},scales=row", "moe_up_scaled", {"given_ptr": "*fp8e4nv", "given_scale_ptr": "*fp32", "w_scale_ptr": "*fp32"}),
-    (f",{FP8},scales=block,parallel=tensor", "gluon_moe_up_scaled", {"given_scale_ptr": "*fp32", "token_scale_ptr": "*fp32"}),
-])  # fmt: skip
-def test_each_kind_of_mixture_for_a_gpu_is_compiled_without_one(more, up, operands, syncopate, tmp_path):
-    file = tmp_path / "moe.sybundle"
-    spec = f"moe:E=4,topk=2,H=128,F=256{more}"
-    made = syncopate("compile", spec, "--rows", "5,256", "--ranks", "2", "--int32-ids", "-o", file)
-    assert made.code == 0, made.err
-    assert syncopate("bundle", "check", file).code == 0
-    manifest = json.loads(syncopate("bundle", "show", file, "--json").out)
-    kinds = {p["name"]: p["kind"] for kernel in manifest["kernels"] for p in kernel["parameters"]}
-    assert operands.items() <= kinds.items() and kinds["ids_ptr"] == "*i32"
-    assert up in {kernel["entry"] for kernel in manifest["kernels"]}
-    for kernel in manifest["kernels"]:
-        assert {"rank", "stride", "stride_scales"}.isdisjoint(kernel["constants"]), "for all ranks and heaps"
-    if STAND_IN.exists():
-        ran = syncopate("bundle", "run", file, "--calls", 3, LD_LIBRARY_PATH=str(STAND_IN))
-        assert ran.code == 0 and ran.out.count("3 calls") == 2, ran.out + ran.err
-
-
-def test_a_mixture_asked_for_gluon_has_its_kernel_where_the_gpu_runs_it(syncopate, tmp_path):
-    asked = (
-        "moe:E=4,topk=2,H=128,F=256",
-        "--rows",
-        "512",
-        "--ranks",
-        "2",
-        "--strategy",
-        '{"kernel": "gluon"}',
-    )
-    for arch, first in (("sm_90", "gluon_moe_up"), ("sm_100", "moe_up")):
-        file = tmp_path / f"{arch}.sybundle"
-        made = syncopate("compile", *asked, "--arch", arch, "-o", file)
-        assert made.code == 0, made.err
-        assert syncopate("bundle", "check", file).code == 0
-        manifest = json.loads(syncopate("bundle", "show", file, "--json").out)
-        assert manifest["kernels"][3]["entry"] == first, arch
-        assert ("gluon" in manifest["operator"]["buckets"][0]["strategy"]) == (arch == "sm_90")
-
-
-def test_what_is_no_whole_bundle_of_this_version_is_refused_with_its_section(compiled, syncopate, tmp_path):
-    whole = compiled(GATHER).read_bytes()
+def test_what_is_no_whole_bundle_of_this_version_is_refused_with_its_section(bundle_of, syncopate, tmp_path):
+    whole = bundle_of(GATHER).read_bytes()
     cases = {
         "cut": (whole[:-20], "section manifest.json is cut off"),
         "short": (whole[:20], "the head is cut off after 20 bytes"),
@@ -236,8 +99,8 @@ def test_what_cannot_be_compiled_is_said_and_writes_nothing(syncopate, tmp_path)
         assert not file.exists()
 
 
-def test_rows_beyond_the_last_bucket_are_refused(compiled, syncopate):
-    outcome = syncopate("bundle", "run", compiled(GATHER), "--rows", "65")
+def test_rows_beyond_the_last_bucket_are_refused(bundle_of, syncopate):
+    outcome = syncopate("bundle", "run", bundle_of(GATHER), "--rows", "65")
     assert outcome.code == 2 and "65 rows are not in this bundle, which has 1 to 64" in outcome.err
 
 
@@ -280,10 +143,10 @@ def fused(syncopate, folder, ranks=2):
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_c_program_runs_bundles_as_processes_and_as_threads_alike(
-    ranks, compiled, syncopate, run, tmp_path
+    ranks, bundle_of, syncopate, run, tmp_path
 ):
     program = BINARY.parent / "example_c_run_bundle"
-    for file, rows in ((compiled(GATHER, ranks=ranks), 50), (compiled(SCATTER, ranks=ranks), 50),
+    for file, rows in ((bundle_of(GATHER, ranks=ranks), 50), (bundle_of(SCATTER, ranks=ranks), 50),
                        (fused(syncopate, tmp_path, ranks), 0)):  # fmt: skip
         processes, threads = (sums(run(program, file, rows, how)) for how in ("processes", "threads"))
         assert processes == threads and len(threads) == ranks
@@ -297,9 +160,9 @@ def test_a_users_program_in_a_bundle_is_that_of_its_folder(syncopate, tmp_path):
     assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob(f"syncopate-bundle-{os.getpid()}*"))
 
 
-def test_a_cpp_program_runs_two_operators_and_sleeps_with_no_python_in_it(compiled, run):
+def test_a_cpp_program_runs_two_operators_and_sleeps_with_no_python_in_it(bundle_of, run):
     program = BINARY.parent / "example_run_bundle"
-    up, down = compiled(GATHER), compiled(SCATTER)
+    up, down = bundle_of(GATHER), bundle_of(SCATTER)
     outcome = run(program, up, down, 50)  # it looks itself whether some libpython has been loaded
     assert outcome.code == 0, outcome.err
     assert outcome.out.count("the largest element is") == 2
@@ -345,11 +208,11 @@ WHOLE = ROOT / "build" / "libsyncopate.so"
 TORCH_OPS = ROOT / "python" / "syncopate" / "libsyncopate_torch.so"
 
 
-def serve(compiled, folder, *words):
+def serve(bundle_of, folder, *words):
     """Two ranks of torch_served.py; what they print."""
     files = [
-        compiled("all_gather_matmul:N=24,K=32,dtype=fp32"),
-        compiled("matmul_reduce_scatter:N=32,K=24,dtype=fp32"),
+        bundle_of("all_gather_matmul:N=24,K=32,dtype=fp32"),
+        bundle_of("matmul_reduce_scatter:N=32,K=24,dtype=fp32"),
     ]
     usual = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(20_000 + os.getpid() % 20_000)}
     ranks = [
@@ -385,18 +248,18 @@ def test_a_bundle_takes_all_rows_of_its_buckets(spec, syncopate, tmp_path):
         library.sy_bundle_close(bundle)
 
 
-def test_torchs_ops_are_made_by_bundles_in_a_process_without_syncopates_python(compiled, tmp_path):
-    for printed, code in serve(compiled, tmp_path):
+def test_torchs_ops_are_made_by_bundles_in_a_process_without_syncopates_python(bundle_of, tmp_path):
+    for printed, code in serve(bundle_of, tmp_path):
         assert code == 0 and "ok: rank" in printed, printed
 
 
 @pytest.mark.sweep  # it compiles C++
 @pytest.mark.skipif(not WHOLE.exists(), reason="the target `tests` is not built")
-def test_a_program_compiled_ahead_by_aotinductor_runs_without_syncopates_python(compiled, run, tmp_path):
+def test_a_program_compiled_ahead_by_aotinductor_runs_without_syncopates_python(bundle_of, run, tmp_path):
     package = tmp_path / "layer.pt2"
     outcome = run(sys.executable, HERE / "torch_package.py", package)
     assert outcome.code == 0, outcome.out + outcome.err
-    for printed, code in serve(compiled, tmp_path, package):
+    for printed, code in serve(bundle_of, tmp_path, package):
         assert code == 0 and "ok: rank" in printed, printed
 
 

@@ -24,7 +24,7 @@ from . import mixture_unfused
 from .mixture_handle import Handle
 from .mixture_kept import keep_rows
 from .mixture_own import name_of, own_products
-from .mixture_spec import asked_for, completed, spec_of, strategy_of, tuned
+from .mixture_spec import asked_for, completed, require_bound, spec_of, strategy_of, tuned
 from .mixture_stages import Stages
 from .operator import is_capturing, members_of
 
@@ -32,18 +32,11 @@ ACTIVATIONS = ("silu", "relu", "")
 OVER = ("error", "drop")
 
 
-def require_bound(bound: Any) -> None:
-    """Raises ValueError for what is no `bound`."""
-    if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 1):
-        raise ValueError(f"bound: expected a number of rows, from 1 on, got {bound!r}")
-
-
 class Moe(Stages):
     """One shape of it. Collective: all ranks make and call it alike. `group`: a torch process group (default: the world), or a
-    Group. `part`: "whole", or "kept" for a backward pass, or
-    "dispatch" or "combine" alone. `bound`: rows that come to a rank at most; None: all that could, ranks * T * topk. `over`:
-    what becomes of more: an "error" on all ranks, or their routes add nothing ("drop"); nothing is ever written beyond. Of a
-    GPU `check` tells it, of all calls, and `Handle.check` of one.
+    Group. `part`: "whole", or "kept" for a backward pass, or "dispatch" or "combine" alone. `bound`: rows that come to a rank at
+    most; None: all that could, ranks * T * topk. `over`: what becomes of more: an "error" on all ranks, or their routes add nothing
+    ("drop"); nothing is ever written beyond. Of a GPU `check` tells it, of all calls, and `Handle.check` of one.
     `tiling` and `programs`: of the products, or a `strategy`; else what tuning has found, or what is chosen. Where what it has found
     cannot be set up, or fails in its first call, on any rank, all take what is chosen, with a warning. `products`: as of sy.ops.moe."""
 
@@ -312,13 +305,8 @@ class Moe(Stages):
         `until_next`: they, and the handle, are the heap's own, and the next call's."""
         self._check({"x": (x, (self.tokens, self.hidden), (self.dtype,)), **self._routed(ids, weights)})
         made = self.scratch()
-        given = {
-            **made,
-            "given_ptr": x,
-            "ids_ptr": ids,
-            "weights_ptr": made["status_ptr"] if weights is None else weights,
-        }
-        self.launch(given)
+        weights = made["status_ptr"] if weights is None else weights
+        self.launch({**made, "given_ptr": x, "ids_ptr": ids, "weights_ptr": weights})
         self._done(made["status_ptr"])
         return self._told("X", until_next), self._handle(ids, made, until_next)
 

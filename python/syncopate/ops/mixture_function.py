@@ -23,9 +23,10 @@ from ..group import Group
 from ..strategy import Strategy
 from ..strategy import given as strategy_given
 from .differentiable import STRATEGY_REFUSED, recorded, refuse_gradients, wanted
-from .mixture import Moe, require_bound
+from .mixture import Moe
 from .mixture_handle import Handle
 from .mixture_scaled import ScaledMoe, ScaledTensorMoe, kind_of_scales
+from .mixture_spec import require_bound
 from .mixture_tensor import TensorMoe
 from .no_elements import of_nothing
 from .operator import members_of

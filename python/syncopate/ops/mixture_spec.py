@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .. import _syncopate
@@ -12,6 +14,12 @@ from ..strategy.choose import here
 from ..strategy.search_hook import search_if_asked
 from ..strategy.store_scope import scope
 from ..strategy.tiling import device_name
+
+
+def require_bound(bound: Any) -> None:
+    """Raises ValueError for what is no `bound`."""
+    if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 1):
+        raise ValueError(f"bound: expected a number of rows, from 1 on, got {bound!r}")
 
 
 def tuned(spec: str, group: Group) -> Strategy | None:
