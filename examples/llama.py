@@ -248,8 +248,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--small", action="store_true", help="a model of a few rows, for the interpreter")
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument(
+        "--device", default=here, choices=("cuda", "cpu"), help="default: a GPU, if there is one"
+    )
+    parser.add_argument("--small", action="store_true", help="a model of a few rows; on the CPU it always is")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--context", type=int, default=1, help="ranks that share a sequence")
     parser.add_argument("--how", default="torch,styles,compiled")
@@ -259,7 +262,7 @@ def main() -> None:
         mesh, context = mesh["tensor"], mesh["context"]
     import syncopate as sy
 
-    config, batch = (SMALL, (2, 8)) if options.small else (Config(), (2, 512))
+    config, batch = (SMALL, (2, 8)) if options.small or options.device == "cpu" else (Config(), (2, 512))
     losses = {}
     for how in options.how.split(","):
         losses[how] = train(how, config, mesh, options.steps, batch, context)

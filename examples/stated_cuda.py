@@ -1,8 +1,10 @@
-"""A stated kernel in CUDA C++, gathered input: y = 2 * all_gather(x). On GPUs: torchrun --nproc-per-node 4 examples/stated_cuda.py
+"""A stated kernel in CUDA C++, gathered input: y = 2 * all_gather(x).
 
-On host tensors the plain Triton kernel below stands in for it.
+On GPUs:     torchrun --nproc-per-node 4 examples/stated_cuda.py
+On the CPU:  TRITON_INTERPRET=1 torchrun --nproc-per-node 2 examples/stated_cuda.py     the plain Triton kernel stands in for it
 """
 
+import os
 from pathlib import Path
 
 import syncopate as sy
@@ -49,17 +51,19 @@ def main() -> None:
     import torch
     import torch.distributed as dist
 
-    dist.init_process_group("nccl")
-    torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if device == "cuda" else "gloo")
     size, n = dist.get_world_size(), 1024
     m = 256 * size
     plan = sy.plans.all_gather(sy.plans.mesh_of(size), sy.Tensor("X", (m, n), "fp32"), split=2)
     fused = sy.fuse(scale, plan, bind={"x": "X"})
-    x = torch.full((256, n), float(dist.get_rank()), device="cuda")
-    y = torch.empty(m, n, device="cuda")
+    x = torch.full((256, n), float(dist.get_rank()), device=device)
+    y = torch.empty(m, n, device=device)
     fused[(64,)](x, y, m, n, 2.0, BLOCK_M=32, BLOCK_N=64)
     fused.check()
-    right = 2.0 * torch.arange(size, device="cuda").repeat_interleave(256).float()[:, None].expand(m, n)
+    right = 2.0 * torch.arange(size, device=device).repeat_interleave(256).float()[:, None].expand(m, n)
     print(f"rank {dist.get_rank()}: {'right' if torch.equal(y, right) else 'wrong'}")
     fused.close()
     dist.destroy_process_group()
