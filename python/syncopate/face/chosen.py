@@ -20,6 +20,7 @@ import torch
 
 from .. import _syncopate
 from ..call.arguments import LAUNCH_OPTIONS, base_of, bind_launch, chosen_by, describe, is_tensor
+from ..call.in_graphs import refuse_tracing, runs_whole
 from ..call.prepared import Prepared
 from ..call.stage_call import Call, Stage, launch_of
 from ..call.tuples import flat
@@ -63,7 +64,9 @@ class AutoKernel(FusedKernel):
         """Of each set of arguments so far."""
         return list(self._choices.values())
 
+    @runs_whole
     def call(self, stage: int, grid: Any, /, *args: Any, **kwargs: Any) -> Call:
+        refuse_tracing("a fused kernel")
         refuse_launches_of_an_import()
         kernel, signature = self.stages[stage].kernel, self._signatures[stage]
         options = {name: kwargs[name] for name in LAUNCH_OPTIONS if name in kwargs}

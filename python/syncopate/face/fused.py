@@ -35,6 +35,7 @@ from ..call.arguments import (
     shape_and_strides,
 )
 from ..call.executable import Executable, Operand
+from ..call.in_graphs import refuse_tracing, runs_whole
 from ..call.places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
 from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Stage, TakenCall, launch_of, require_values
@@ -166,8 +167,10 @@ class FusedKernel:
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         return lambda *args, **kwargs: self.run([self.call(0, grid, *args, **kwargs)])
 
+    @runs_whole
     def call(self, stage: int, grid: Any, /, *args: Any, **kwargs: Any) -> Call:
         """The arguments of a stage's kernel, and launch options, as `kernel[grid](…)` takes them."""
+        refuse_tracing("a fused kernel")
         jit.refuse_launches_of_an_import()
         if not 0 <= stage < len(self.stages):
             raise ValueError(f"call: there is no stage {stage} of {len(self.stages)}")
@@ -178,6 +181,7 @@ class FusedKernel:
         bound = bind_launch(self.stages[stage].kernel, signature, args, kwargs)
         return Call(grid, dict(bound.arguments), options)
 
+    @runs_whole
     def run(self, calls: Sequence[Call]) -> None:
         """One call of the program, a Call for each stage."""
         prepared = None

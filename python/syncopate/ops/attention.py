@@ -10,6 +10,7 @@ import torch
 
 from .. import _syncopate, trace
 from ..call.arguments import DTYPE_NAMES, torch_dtype
+from ..call.in_graphs import refuse_tracing, runs_whole
 from ..call.places import check_operand, require_apart, require_pair, written
 from ..call.prepared import Prepared, timing
 from ..face.fused import FusedKernel
@@ -294,6 +295,7 @@ class Attention:
         rows = self.all_rows[self.group.rank if rank is None else rank]
         return torch.cat([whole[:, :, begin:end] for begin, end in rows or [(0, 0)]], 2)
 
+    @runs_whole
     def __call__(
         self,
         q: torch.Tensor,
@@ -302,6 +304,7 @@ class Attention:
         out: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One call: o and lse, into `out` where it is given."""
+        refuse_tracing("Attention")
         o, lse = self.empty_outputs() if out is None else require_pair(out)
         self._check_operands(q, k, v, *(() if out is None else (o, lse)))
         refuse_gradients("Attention", "sy.ops.attention", "qkv", (q, k, v))

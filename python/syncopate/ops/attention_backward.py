@@ -10,6 +10,7 @@ import torch
 
 from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
+from ..call.in_graphs import refuse_tracing, runs_whole
 from ..call.places import check_operand, require_tensors
 from ..call.prepared import Prepared, timing
 from ..call.stage_call import Stage
@@ -129,6 +130,7 @@ class AttentionBackward(BackwardLaunches):
         self.kind, self.why_kind, inner = self._choose(task(), forward, asked, split)
         made = outlined()
         self.gathers = not self._has_room()
+        refuse_tracing("AttentionBackward")
         if self.gathers:
             self.kept, self.kind, bounded = True, "all_gather", False
             made = outlined()
@@ -188,6 +190,7 @@ class AttentionBackward(BackwardLaunches):
         self.prepared.require_there()
         return self.prepared
 
+    @runs_whole
     def __call__(
         self,
         grad: torch.Tensor,

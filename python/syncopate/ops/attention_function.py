@@ -16,6 +16,7 @@ import torch
 from ..call import cache
 from ..call.arguments import require_whole
 from ..call.autocast import cast_operands, is_any_enabled
+from ..call.in_graphs import runs_whole, traced
 from ..call.places import require_tensors
 from ..face.rows import documents_of, rows_of_ranks, unequal_rows
 from ..group import Group
@@ -31,6 +32,7 @@ from .operator import members_of
 MOST = 16
 
 
+@runs_whole
 def attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -60,6 +62,14 @@ def attention(
     Collective over `group` (a torch process group; default: the world). The first call with a shape, or with other documents,
     sets it up: new tables and a heap, but the same compiled kernel. The last MOST of them are kept.
     """
+    if torch.compiler.is_compiling():
+        documents = None if cu_seqlens is None else [int(one) for one in cu_seqlens]
+        rows = None if not bounded else 0 if bounded is True else int(bounded)
+        refused = {"a strategy": bool(given(strategy))}
+        return traced(
+            "attention", (q, k, v), group, refused, causal=causal, kind=kind, window=window, scale=scale, sharding=sharding,
+            cu_seqlens=documents, bounded=rows, length=length,
+        )  # fmt: skip
     require_tensors(q=q, k=k, v=v)
     if is_any_enabled():
         q, k, v = cast_operands(q, k, v)

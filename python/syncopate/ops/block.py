@@ -16,6 +16,7 @@ import torch
 from ..call import known
 from ..call.autocast import cast_operands, is_any_enabled
 from ..call.cache import run
+from ..call.in_graphs import refuse_tracing, runs_whole, traced
 from ..call.laid_out import rows
 from ..call.places import require_tensors
 from ..group import Group
@@ -131,9 +132,11 @@ class FeedForward(Operator):
         up, down = self.products
         return [up.call(heap["X"], weights[0], heap["H"]), down.call(heap["H"], weights[1], heap["C"])]
 
+    @runs_whole
     def __call__(
         self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, out: torch.Tensor | None = None
     ) -> torch.Tensor:
+        refuse_tracing("FeedForward")
         return self.run(x, (w1, w2), out)
 
     def unfused(
@@ -156,6 +159,7 @@ class FeedForward(Operator):
         return total[rows_of(self.m, self.group.size, self.group.rank)]
 
 
+@runs_whole
 def feed_forward(
     x: torch.Tensor,
     w1: torch.Tensor,
@@ -173,6 +177,9 @@ def feed_forward(
     The same number of rows on every rank. Collective over `group` (a torch process group; default: the world). The first
     call with a shape sets it up.
     """
+    if torch.compiler.is_compiling():
+        refused = {"a strategy": bool(given(strategy))}
+        return traced(FeedForward.name, (x, w1, w2), group, refused, out, activation=activation)
     if out is None and is_any_enabled():  # with `out` torch.mm casts nothing either
         x, w1, w2 = cast_operands(x, w1, w2)
     options = {"activation": activation, **given(strategy)}

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..call.in_graphs import runs_whole
 from ..group import Group
 from ..strategy import Strategy, given
 from .product import OneProduct, call_cached
@@ -51,6 +52,7 @@ class AllToAllMatmul(Exchange):
         return self.product_of_all(x, weights, self.block)
 
 
+@runs_whole
 def matmul_all_to_all(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -72,6 +74,7 @@ def matmul_all_to_all(
     )
 
 
+@runs_whole
 def all_to_all_matmul(
     x: torch.Tensor,
     w: torch.Tensor,

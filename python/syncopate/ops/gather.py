@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..call.in_graphs import runs_whole
 from ..group import Group
 from ..strategy import Strategy, given
 from .product import OneProduct, call_cached
@@ -64,6 +65,7 @@ class AllGatherMatmul(OneProduct):
         return self.product_of_all(x, weights, axis=self.axis)
 
 
+@runs_whole
 def all_gather_matmul(
     x: torch.Tensor,
     w: torch.Tensor,

@@ -14,8 +14,8 @@ import torch
 
 from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
+from ..call.in_graphs import refuse_tracing, runs_whole
 from ..call.prepared import Prepared, timing
-from ..call.unseen import unseen
 from ..group import FailedTogether, Group
 from ..kernels import gluon_moe_call
 from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
@@ -261,7 +261,7 @@ class Moe(Stages):
             made["status_ptr"],
         )
 
-    @unseen
+    @runs_whole
     def run(
         self,
         x: torch.Tensor,
@@ -272,6 +272,7 @@ class Moe(Stages):
     ) -> tuple[torch.Tensor, Handle | None, tuple[torch.Tensor, ...]]:
         """y [T, H]; of the part "kept" the handle, the rows that came [rows, H], what w1 made of them [rows, 2 F], and those that
         came back [T * topk, H]."""
+        refuse_tracing(type(self).__name__)
         own, f = self.own_experts, self.inner
         self._check({
             "x": (x, (self.tokens, self.hidden), (self.dtype,)), **self._routed(ids, weights),
@@ -292,7 +293,7 @@ class Moe(Stages):
         kept = keep_rows(self, made["own_ptr"]), given["h_ptr"], self.heap["Y"].clone()
         return out, self._handle(ids, made, until_next=True), kept
 
-    @unseen
+    @runs_whole
     def dispatch(
         self,
         x: torch.Tensor,
@@ -303,6 +304,7 @@ class Moe(Stages):
     ) -> tuple[torch.Tensor, Handle]:
         """Of the part "dispatch": the rows that came [rows, H], and where they lie. `weights`: of each route, its row's factor.
         `until_next`: they, and the handle, are the heap's own, and the next call's."""
+        refuse_tracing(type(self).__name__)
         self._check({"x": (x, (self.tokens, self.hidden), (self.dtype,)), **self._routed(ids, weights)})
         made = self.scratch()
         weights = made["status_ptr"] if weights is None else weights
@@ -310,7 +312,7 @@ class Moe(Stages):
         self._done(made["status_ptr"])
         return self._told("X", until_next), self._handle(ids, made, until_next)
 
-    @unseen
+    @runs_whole
     def combine(
         self,
         rows: torch.Tensor,
@@ -321,6 +323,7 @@ class Moe(Stages):
         origin: torch.Tensor,
     ) -> torch.Tensor:
         """Of the part "combine": y [T, H]."""
+        refuse_tracing(type(self).__name__)
         self._check({"rows": (rows, (len(origin), self.hidden), (self.dtype,)), **self._routed(ids, weights)})
         made = self.scratch() | {"position_ptr": position}
         out = torch.empty(self.tokens, self.hidden, dtype=self.dtype, device=self.device)

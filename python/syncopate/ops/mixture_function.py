@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from ..call import cache
 from ..call.arguments import require_whole
 from ..call.autocast import cast_operands, is_any_enabled
+from ..call.in_graphs import refuse_tracing, runs_whole, traced
 from ..call.places import require_tensors
-from ..call.unseen import unseen
 from ..group import Group
 from ..strategy import Strategy
 from ..strategy import given as strategy_given
@@ -85,6 +84,7 @@ def extents_of(
     return x.shape[0], w1.shape[0] * experts, ids.shape[1], x.shape[1], w2.shape[1] * inner
 
 
+@runs_whole
 def moe(
     x: torch.Tensor,
     topk_ids: torch.Tensor,
@@ -145,32 +145,14 @@ def moe(
         raise ValueError(f"scales and out_dtype are of x in {torch.float8_e4m3fn}, got {x.dtype}")
     own = how if products is None else {"products": products, **how}
     routed = (x, topk_ids, topk_weights, w1, w2)
-    # torch.compile takes an op as it is, and can look into nothing else of a call, nor into the making of a group.
-    if not own and torch.compiler.is_compiling() and (name := _name_of(group)):
-        options = (name, activation, bound or 0, over, parallel)
+    if torch.compiler.is_compiling():
+        refused = {"products": products is not None, "a strategy": bool(how)}
+        options = {"activation": activation, "bound": bound or 0, "over": over, "parallel": parallel}
         if is_fp8:
-            return torch.ops.syncopate.moe_scaled(*routed, list(scales or ()), *options, out_dtype=out_dtype)
-        return torch.ops.syncopate.moe(*routed, *options)
-    return _moe_eager(*routed, group, activation, bound, over, parallel, scales, out_dtype, own)
-
-
-@unseen
-def _moe_eager(
-    x: torch.Tensor,
-    topk_ids: torch.Tensor,
-    topk_weights: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    group: Group | Any | None,
-    activation: str,
-    bound: int | None,
-    over: str,
-    parallel: str,
-    scales: Sequence[torch.Tensor] | None,
-    out_dtype: torch.dtype | None,
-    own: Mapping[str, Any],
-) -> torch.Tensor:
-    """`moe`, of operands that are tensors. `own`: what torch's ops do not take."""
+            return traced(
+                "moe_scaled", (*routed, list(scales or ())), group, refused, **options, out_dtype=out_dtype
+            )
+        return traced("moe", routed, group, refused, **options)
     if is_any_enabled():
         x, w1, w2 = cast_operands(x, w1, w2)
         if topk_weights.dtype != torch.float32:  # fp32 ones are taken beside any dtype
@@ -178,7 +160,6 @@ def _moe_eager(
     given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
     routed = (x, topk_ids, topk_weights, w1, w2)
     members = members_of(group, "cuda" if x.is_cuda else "host")
-    is_fp8 = x.dtype == torch.float8_e4m3fn
     if not x.shape[0]:
         extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
         as_made = out_dtype or (torch.bfloat16 if is_fp8 else x.dtype)
@@ -196,14 +177,6 @@ def _moe_eager(
         return recorded("moe", members, routed, names, {STRATEGY_REFUSED: bool(own)}, **options)
     operator = kept(extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over, **own)
     return cache.run(operator.run, *(one.contiguous() for one in routed))[0]
-
-
-def _name_of(group: Group | Any | None) -> str:
-    """Of torch's process group, "" where there is none."""
-    of_torch = (
-        group.process_group if isinstance(group, Group) else dist.group.WORLD if group is None else group
-    )
-    return "" if of_torch is None else of_torch.group_name
 
 
 def refuse_gradients_of_fp8(kind: str, given: Mapping[str, torch.Tensor], scales: Any) -> None:
@@ -241,7 +214,7 @@ def of_fp8(
     return cache.run(operator.run, *given, [one.contiguous() for one in scales])[0]
 
 
-@unseen
+@runs_whole
 def dispatch(
     x: torch.Tensor,
     topk_ids: torch.Tensor,
@@ -254,6 +227,7 @@ def dispatch(
     """The rows of x [T, H], one for each of topk_ids [T, topk], at the ranks of their experts: rows [., H], expert by expert, and a
     handle that says where (Handle.begins, Handle.counts), for `combine`. What lies between two experts' rows, as each begins at
     a multiple of a tile's, is undefined, and not read. Arguments and errors as of `moe`."""
+    refuse_tracing("sy.ops.dispatch")
     require_tensors(x=x, topk_ids=topk_ids)
     require_whole("experts", experts)
     refuse_gradients("sy.ops.dispatch", "sy.ops.moe", ["x"], [x])
@@ -267,10 +241,11 @@ def dispatch(
     return cache.run(operator.dispatch, x.contiguous(), topk_ids.contiguous())
 
 
-@unseen
+@runs_whole
 def combine(rows: torch.Tensor, topk_weights: torch.Tensor | None, handle: Handle) -> torch.Tensor:
     """y [T, H]: rows [., H] as `dispatch` left them, back at the ranks of their tokens, which add each token's in the order of its
     topk in fp32, by topk_weights [T, topk]; None: as they are. Collective."""
+    refuse_tracing("sy.ops.combine")
     given = {"rows": rows} if topk_weights is None else {"rows": rows, "topk_weights": topk_weights}
     require_tensors(**given)
     if not isinstance(handle, Handle):

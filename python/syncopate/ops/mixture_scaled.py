@@ -10,7 +10,7 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ..call.unseen import unseen
+from ..call.in_graphs import refuse_tracing, runs_whole
 from ..kernels import gluon_moe_call
 from ..kernels import moe_scaled as kernels
 from .mixture import Moe
@@ -164,7 +164,7 @@ class ScaledMoe(Moe):
             self._product("a_ptr", self.heap["A"], given["w2"], given["scale_w2"]),
         )
 
-    @unseen
+    @runs_whole
     def run(
         self,
         x: torch.Tensor,
@@ -175,6 +175,7 @@ class ScaledMoe(Moe):
         scales: Scales = (),
     ) -> tuple[torch.Tensor, None, tuple[torch.Tensor, ...]]:
         """y [T, H]."""
+        refuse_tracing(type(self).__name__)
         own, h, f = self.own_experts, self.hidden, self.inner
         if len(scales) != 3:
             raise ValueError(f"scales: expected those of x, of w1 and of w2, got {len(scales)} tensors")

@@ -11,7 +11,7 @@ import torch
 import triton
 
 from .. import _syncopate
-from ..call.unseen import unseen
+from ..call.in_graphs import refuse_tracing, runs_whole
 from ..kernels import moe as kernels
 from ..kernels import moe_tensor as own_kernels
 from .mixture import Moe
@@ -123,12 +123,13 @@ class TensorMoe(Moe):
         read = (self._told(name, until_next) for name in ("counts", "origin", "tokens", "routes"))
         return TensorHandle(self, made["own_ptr"], *read, taken, made["status_ptr"])
 
-    @unseen
+    @runs_whole
     def combine_parts(
         self, rows: torch.Tensor, partial: torch.Tensor, handle: TensorHandle
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Of the part "combine": y [T, H] of rows [rows, H] that lie as `dispatch` left them, and the sum over ranks of
         partial [ranks, T, topk], fp32, of which each rank gets its own."""
+        refuse_tracing(type(self).__name__)
         shape = (self.group.size, self.tokens, self.topk)
         self._check({
             "rows": (rows, (len(handle.origin), self.hidden), (self.dtype,)),

@@ -13,6 +13,7 @@ from .._syncopate import layout
 from ..call import cache
 from ..call.executable import ALIGNED_ROWS, APART, Executable, Operand
 from ..call.forward_mode import in_forward_mode
+from ..call.in_graphs import runs_whole
 from ..call.laid_out import are_apart
 from ..call.places import OutputPlaces, check_operand, check_rows, require_apart, written
 from ..call.prepared import Prepared, timing
@@ -333,6 +334,7 @@ class Operator:
         view = self.fused.result(self.prepare(), self.output)
         return view if self.out_rows else self.empty(0, self.n)
 
+    @runs_whole
     def run(
         self, x: torch.Tensor, weights: tuple[torch.Tensor, ...], out: torch.Tensor | None
     ) -> torch.Tensor:

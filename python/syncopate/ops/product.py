@@ -12,6 +12,7 @@ from ..call.arguments import require_whole
 from ..call.autocast import cast_operands, is_any_enabled
 from ..call.cache import run
 from ..call.executable import ALIGNED_ROWS, CONTIGUOUS
+from ..call.in_graphs import refuse_tracing, runs_whole, traced
 from ..call.laid_out import rows, weight
 from ..call.places import check_operand, check_rows, require_tensors, written
 from ..group import Group
@@ -58,6 +59,7 @@ class OneProduct(Operator):
         problem = problem_of(self.name, m, n, k, dtype, members, out=out_dtype, scales=scales)
         super().__init__(problem, members, strategy, **options)
 
+    @runs_whole
     def __call__(
         self,
         x: torch.Tensor,
@@ -67,6 +69,7 @@ class OneProduct(Operator):
         scales: Scales | tuple[()] = (),
         copy: torch.Tensor | None = None,
     ) -> torch.Tensor:
+        refuse_tracing(type(self).__name__)
         given = {"bias": bias is not None, "scales": bool(scales), "copy": copy is not None}
         taken = {"bias": bool(self.bias), "scales": bool(self.problem.scales), "copy": self.copied}
         if given != taken:
@@ -185,6 +188,13 @@ def call_cached(
 ) -> torch.Tensor:
     """kind's function of x [M, K] and w [K, N]. `gathered`: the axis along which x is this rank's part. `scales`: of x
     and w, as a user gives them. `options`: of the operator; `strategy` only where a user gives one."""
+    if torch.compiler.is_compiling():
+        refused = {
+            "scales": scales is not None,
+            "out_dtype": out_dtype is not None,
+            "a strategy": "strategy" in options,
+        }
+        return traced(kind.name, (x, w), group, refused, out, bias=bias, **options)
     if out is None and is_any_enabled():  # with `out` torch.mm casts nothing either
         x, w, bias = cast_operands(x, w, bias)
     called = kind, group, out_dtype, scales is None, *options.values()

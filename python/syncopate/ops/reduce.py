@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ..call.in_graphs import runs_whole
 from ..group import Group
 from ..strategy import Strategy, given
 from .product import OneProduct, call_cached
@@ -58,6 +59,7 @@ class MatmulAllReduce(Reduction):
     everywhere = True
 
 
+@runs_whole
 def matmul_reduce_scatter(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -80,6 +82,7 @@ def matmul_reduce_scatter(
     )
 
 
+@runs_whole
 def matmul_all_reduce(
     x: torch.Tensor,
     w: torch.Tensor,

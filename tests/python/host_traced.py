@@ -1,0 +1,151 @@
+"""Functions and objects of sy.ops, and fused kernels, within torch.compile and torch.export, on host ranks; run by test_traced.py.
+
+    host_traced.py RANKS [CHECK…]
+
+Exits 1 with the first thing that is wrong.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / part) for part in ("python", "tests", "examples")]
+
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+from host_script import expect, run_checks  # noqa: E402
+from matmul_pointers import matmul_kernel  # noqa: E402
+
+K, N = 32, 48
+ops = sy.ops
+
+
+def cases(size: int) -> dict:
+    """A call of each function, and its operands with so many rows."""
+    x, w, b = (lambda m: torch.randn(m, K)), torch.randn(K, N), torch.randn(N)
+    q = lambda m: torch.randn(1, 2, m, 16).bfloat16()  # noqa: E731
+    ids, w1, w2 = (
+        (lambda m: torch.zeros(m, 2, dtype=torch.int32)),
+        torch.randn(1, K, 64),
+        torch.randn(1, 32, K),
+    )
+    return {
+        "gather": (lambda x: ops.all_gather_matmul(x, w, bias=b, activation="relu"), x),
+        "columns": (lambda x: ops.all_gather_matmul(x, torch.cat([w] * size), axis=1), x),
+        "transposed": (lambda x: ops.all_gather_matmul(x, w.t().contiguous().t()), x),
+        "scatter": (lambda x: ops.matmul_reduce_scatter(x, w), x),
+        "reduce": (lambda x: ops.matmul_all_reduce(x, w) * 2, x),
+        "into": (lambda x: ops.matmul_all_reduce(x, w, out=torch.empty(x.shape[0], N)), x),
+        "sent": (lambda x: ops.matmul_all_to_all(x, w), x),
+        "came": (lambda x: ops.all_to_all_matmul(x, w), x),
+        "block": (lambda x: ops.feed_forward(x, w, w.t().contiguous(), activation="silu"), x),
+        "attention": (lambda q: ops.attention(q, q, q, causal=True)[0], q),
+        "bounded": (lambda q: ops.attention(q, q, q, kind="ring", bounded=True)[0], q),
+        "documents": (lambda q: ops.attention(q, q, q, cu_seqlens=[0, 5, q.shape[2] * size])[0], q),
+        "moe": (lambda x: ops.moe(x, ids(x.shape[0]), torch.ones(x.shape[0], 2), w1, w2), x),
+    }
+
+
+def check_functions(_name: str, size: int) -> None:
+    """In a graph without breaks, of a fixed number of rows, as outside of it; with gradients, too."""
+    for name, (call, drawn) in cases(size).items():
+        given = drawn(16)
+        right = call(given)
+        made = torch.compile(call, backend="aot_eager", fullgraph=True)(given)
+        torch.testing.assert_close(made, right, rtol=1e-2, atol=1e-2)
+        torch._dynamo.reset()
+        if name == "into":
+            continue
+        leaf, other = given.clone().requires_grad_(), given.clone().requires_grad_()
+        call(leaf).float().square().sum().backward()
+        torch.compile(call, backend="aot_eager", fullgraph=True)(other).float().square().sum().backward()
+        torch.testing.assert_close(other.grad, leaf.grad, rtol=3e-2, atol=3e-2)
+        torch._dynamo.reset()
+
+
+def check_exported(_name: str, size: int) -> None:
+    class Module(torch.nn.Module):
+        def __init__(self, call) -> None:
+            super().__init__()
+            self.call = call
+
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            return self.call(given)
+
+    for name, (call, drawn) in cases(size).items():
+        if name in ("documents", "moe"):  # of which the number of rows says more
+            continue
+        rows = torch.export.Dim("rows", min=4, max=64) * size * 2
+        axis = 2 if name in ("attention", "bounded") else 0
+        with torch.no_grad():
+            made = torch.export.export(
+                Module(call), (drawn(16),), dynamic_shapes={"given": {axis: rows}}
+            ).module()
+            for m in (16, 24):
+                given = drawn(m)
+                torch.testing.assert_close(
+                    made(given),
+                    call(given),
+                    rtol=1e-2,
+                    atol=1e-2,
+                    msg=lambda said, name=name: f"{name}: {said}",
+                )
+
+
+def check_refused(_name: str, size: int) -> None:
+    """What no op does is refused by name in a whole graph, and left out of one that may break."""
+    x, w = torch.randn(16, K), torch.randn(K, N)
+    object_, q = ops.MatmulAllReduce(16, N, K, torch.float32), torch.randn(1, 2, 16, 16).bfloat16()
+    attends = ops.Attention(1, 2, 2, 16 * size, 16, even=True)
+    plan = sy.plans.all_gather(sy.Mesh(gpu=size), sy.Tensor("A", (16 * size, K), "fp32"), axis=0)
+    fused = sy.fuse(matmul_kernel, plan, bind={"a_ptr": "A"})
+    experts, ids = ops.Moe(16, size, 2, K, 32, torch.float32), torch.zeros(16, 2, dtype=torch.int32)
+    w1, w2 = torch.randn(1, K, 64), torch.randn(1, 32, K)
+    m, grid, strategy, ring = 16 * size, (size * 2,), sy.Strategy(split=1), sy.Strategy(kind="ring")
+
+    def by_kernel(x: torch.Tensor) -> torch.Tensor:
+        c = torch.empty(m, N)
+        fused[grid](x, w, c, m, N, K, K, 1, N, 1, N, 1, BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, GROUP_M=1)
+        return c
+
+    for call, given, said in (
+        (
+            lambda x: ops.matmul_all_reduce(x, w, strategy=strategy),
+            x,
+            "sy.ops.matmul_all_reduce with a strategy",
+        ),
+        (
+            lambda x: ops.feed_forward(x, w, w.t().contiguous(), strategy=strategy),
+            x,
+            "sy.ops.feed_forward with a strategy",
+        ),
+        (
+            lambda q: ops.attention(q, q, q, strategy=ring)[0],
+            q,
+            "sy.ops.attention with a strategy",
+        ),
+        (lambda x: ops.dispatch(x, torch.zeros(16, 2, dtype=torch.int32), size)[0], x, "sy.ops.dispatch"),
+        (lambda x: object_(x, w), x, "MatmulAllReduce"),
+        (lambda q: attends(q, q, q)[0], q, "Attention"),
+        (by_kernel, x, "a fused kernel"),
+        (lambda x: experts.run(x, ids, torch.ones(16, 2), w1, w2)[0], x, "Moe"),
+    ):
+        with torch.no_grad():
+            right = call(given)
+            try:
+                torch.compile(call, backend="aot_eager", fullgraph=True)(given)
+            except Exception as error:
+                expect(f"{said}: no op that a graph can hold" in str(error), f"{said}: {error}")
+            else:
+                expect(False, f"{said}: not refused")
+            torch._dynamo.reset()
+            made = torch.compile(call, backend="aot_eager")(given)
+            torch.testing.assert_close(made, right, rtol=1e-2, atol=1e-2)
+            torch._dynamo.reset()
+    fused.close(), object_.close(), attends.close(), experts.close()
+
+
+if __name__ == "__main__":
+    run_checks(globals())

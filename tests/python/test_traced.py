@@ -1,0 +1,17 @@
+"""Functions and objects of sy.ops, and fused kernels, within torch.compile and torch.export."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
+SCRIPT = Path(__file__).resolve().parent / "host_traced.py"
+
+
+@pytest.mark.parametrize("what", ["functions", "exported", "refused"])
+def test_calls_are_ops_of_a_graph_or_refused_by_name(what, run):
+    outcome = run(sys.executable, SCRIPT, 2, f"check_{what}")
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "ok: 1 checks" in outcome.out
