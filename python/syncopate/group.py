@@ -95,9 +95,12 @@ class Group:
         text = _syncopate.tune.machine_text(name, self.size // self.nodes, sms)
         digest = hashlib.sha256(text.encode()).hexdigest()
         meet = functools.partial(_syncopate.all_gather, self.rendezvous, timeout=self.meeting_seconds)
-        if len(set(meet("the machine file", digest))) == 1:
-            return ""
-        return meet("the machine file of rank 0", text if self.rank == 0 else "")[0]
+        with self.calling(
+            "the group's machine"
+        ):  # also where the ranks' calls differ, which they are to be told of as calls
+            if len(set(meet("the machine file", digest))) == 1:
+                return ""
+            return meet("the machine file of rank 0", text if self.rank == 0 else "")[0]
 
     def goes_on(self, rendezvous: _syncopate.Rendezvous, in_store: Sequence[int], new: Group | None) -> None:
         """With the ranks of a rendezvous; `in_store`: which they are in its store, this group's or `new`'s."""

@@ -133,7 +133,8 @@ def recorded(problem: Problem, group: Group | None = None) -> Strategy | None:
 
 
 def complete(problem: Problem, given: Strategy, group: Group | None = None) -> Strategy:
-    """`given` with everything that it leaves open; with a `group` rank 0 does it for all, as of choose()."""
+    """`given` with everything that it leaves open, by the machine of the `group`'s ranks; over nodes rank 0 does it for all. Ranks that
+    are given other strategies are told so by their first call."""
     machine = "" if group is None else group.machine
     made = _syncopate.tune.complete(problem, given, machine=machine, **here(problem.device))
-    return made if group is None else shared(made, False, group)[0]
+    return made if group is None or problem.nodes == 1 else shared(made, False, group)[0]
