@@ -59,6 +59,10 @@ public:
         return reinterpret_cast<const std::uint32_t*>(kFirstFault +
                                                       4 * (std::uint64_t{kMostRanks} * at(from) + at(to)));
     }
+    /// For who records what is read and stored where (tests/explore).
+    [[nodiscard]] static bool is_fault(std::uint64_t address) {
+        return address >= kFirstFault && address < kFirstMessage;
+    }
 
 private:
     struct Frame;
