@@ -199,6 +199,58 @@ def test_a_load_before_the_loop_over_tiles_is_refused_at_its_line(syncopate, pla
     refused(syncopate(*again), 1, "loads a_ptr before the loop over tiles")
 
 
+COLUMNS = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def columns(a_ptr, b_ptr, c_ptr, M: tl.constexpr, N, K: tl.constexpr, BN: tl.constexpr):
+    tile = tl.program_id(0)
+    rows, ks = tl.arange(0, M), tl.arange(0, K)
+    while tile < N // BN:
+        FIRST
+        a = tl.load(a_ptr + rows[:, None] * K + ks[None, :])
+        cols = number * BN + tl.arange(0, BN)
+        b = tl.load(b_ptr + ks[:, None] * N + cols[None, :])
+        tl.store(c_ptr + rows[:, None] * N + cols[None, :], tl.dot(a, b))
+        tile += tl.num_programs(0)
+"""
+
+
+@pytest.mark.parametrize("place", ["before", "behind", "in a branch", "in a helper"])
+def test_a_load_before_a_round_takes_its_tiles_id_is_refused_at_its_line(place, syncopate, tmp_path):
+    """Nothing waits there for what it reads, though its address follows from no id."""
+    load = "a = tl.load(a_ptr + rows[:, None] * K + ks[None, :])"
+    cols = "cols = number * BN + tl.arange(0, BN)"
+    text = COLUMNS.replace("FIRST", "number = tile" if place == "before" else "pass")
+    if place != "before":
+        text = text.replace(cols, cols.replace("number", "tile"))
+    if place == "in a branch":
+        text = text.replace(load, f"if M > 2:\n            {load}")
+    if place == "in a helper":
+        text = text.replace("@triton.jit\ndef columns", "@triton.jit\ndef of(a_ptr, rows, ks, K):\n    return tl.load(a_ptr "
+                            "+ rows[:, None] * K + ks[None, :])\n\n@triton.jit\ndef columns").replace(load, "a = of(a_ptr, rows, ks, K)")  # fmt: skip
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text(text)
+    plan = tmp_path / "plan.json"
+    made = syncopate("plan", "make", "all_gather", "--ranks", "2", "--tensor", "A:32x16:fp32", "-o", plan)
+    assert made.code == 0, made.err
+    words = ["fuse", f"{kernel}:columns", "--bind", "a_ptr=A", "--args", "M=32,N=64,K=16,BN=16", "--tensor", "a_ptr=32x16:fp32",
+             "--tensor", "b_ptr=16x64:fp32", "--tensor", "c_ptr=32x64:fp32", "--grid", "2", "--plan", plan, "-o", tmp_path / "out"]  # fmt: skip
+    words = [str(word) for word in words]
+    if place == "before":
+        outcome = syncopate(*words)
+        assert outcome.code == 0, outcome.err
+        return
+    line = 1 + text[: text.index("tl.load(a_ptr")].count("\n")
+    refused(
+        syncopate(*words),
+        1,
+        f"{kernel}:{line}:",
+        "loads a_ptr before the round of the loop over tiles takes its tile's id",
+    )
+
+
 def test_an_address_that_depends_on_data_names_expression_line_and_directive(fuse):
     line = line_of("a = tl.load(a_ptrs")
     kernel = edited("offs_am = (pid_m * BLOCK_M", "offs_am = (tl.load(c_ptr + pid_m) * BLOCK_M")

@@ -190,21 +190,33 @@ private:
 
 Result<SlotOfStore> take_tiles(const Rewriting& to) {
     TileIds ids(to);
+    std::uint64_t waits = 0;
     for (const TileIdSite& site : waiting_sites(to)) {
         SYNCOPATE_TRY(ids.rewrite(site));
+        if (site.guards_reads) waits |= site.bit;
     }
     if (to.sites().foreign_id.end > 0) {
         return to.text.error_at(to.sites().foreign_id,
                                 "a helper takes the program's id itself, so it cannot be given another tile: "
                                 "take it in the kernel and pass it on");
     }
-    for (const AccessSite& load : to.sites().early_loads) {
+    const auto may_be_missing = [&](const AccessSite& load) {
         const auto tensor = to.program.bindings.find(load.param);
-        if (tensor == to.program.bindings.end() || !is_made(to.program.plan, tensor->second)) continue;
+        return tensor != to.program.bindings.end() && is_made(to.program.plan, tensor->second);
+    };
+    for (const AccessSite& load : to.sites().early_loads) {
+        if (!may_be_missing(load)) continue;
         return to.text.error_at(load.call,
                                 "this loads " + load.param +
                                     " before the loop over tiles, where nothing waits for it: load it "
                                     "in the loop");
+    }
+    for (const AccessSite& load : to.sites().loads) {
+        if ((load.taken & waits) != 0 || waits == 0 || !may_be_missing(load)) continue;
+        return to.text.error_at(load.call,
+                                "this loads " + load.param +
+                                    " before the round of the loop over tiles takes its tile's id, where "
+                                    "nothing waits for it: take the id before it");
     }
     if (!ids.acquires()) {
         return to.text.error_at(to.sites().name,

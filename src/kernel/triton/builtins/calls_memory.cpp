@@ -286,6 +286,7 @@ void Evaluator::note_call(const Expr& e, std::int32_t param, bool read, bool wri
         AccessForm& form = found.accesses[call];
         form.loads = true;
         form.outside = form.outside || !in_tile_loop_;
+        if (in_tile_loop_) form.taken &= taken_;
         if (form.within == nullptr) form.within = in_body_;
     }
     if (write && latest_store_ != call) {

@@ -94,6 +94,7 @@ struct AccessForm {
     std::int64_t rows = 0;         ///< of the descriptor's block
     const Stmt* within = nullptr;  ///< the statement of the kernel's own block that first comes to it
     bool outside = false;          ///< loads, once at least outside of the loop over tiles
+    std::uint64_t taken = ~std::uint64_t{0};  ///< loads, always behind these sources of the tile's id
 };
 
 /// Everything that the evaluation of some programs found.
@@ -644,6 +645,7 @@ private:
     bool in_tile_loop_ = false;
     std::size_t tile_begin_ = 0;
     std::int64_t tile_id_ = 0;
+    std::uint64_t taken_ = 0;        // sources that have given the tile's id in this round of the tile loop
     std::vector<Value> carried_;     // of the tile loop, at the begin of a round; `assigned` has their slots
     std::vector<bool> fresh_;        // of the tile loop: without a value when it is entered
     std::set<const Expr*> own_ids_;  // of the tile loop: read what follows from the program's id

@@ -98,7 +98,9 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
                                            value.block->base == Affine{tile_id_, {line_stride_}}
                                      : value.kind == ValueKind::integer && value.integer == tile_id_;
         if (!is_id) source.is_tile_id = false;
-        made.taint = (value.taint & ~program_bits_) | std::uint64_t{1} << std::min(e.source, 63);
+        const std::uint64_t bit = std::uint64_t{1} << std::min(e.source, 63);
+        taken_ |= bit;
+        made.taint = (value.taint & ~program_bits_) | bit;
         return made;
     }
     return value;

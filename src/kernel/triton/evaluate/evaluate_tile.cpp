@@ -75,6 +75,11 @@ Evaluator::Flow Evaluator::one_tile(const Stmt& statement, Frame& frame, std::in
     const std::int64_t stores = stores_;
     in_tile_loop_ = true;
     begin_tile(id);
+    latest_load_ = {};  // a round may come to a load before others did
+    taken_ = 0;
+    for (std::size_t i = 0; i < sources.size(); ++i)
+        if (sources[i].kind == TaintSource::Kind::tile_loop)
+            taken_ |= std::uint64_t{1} << std::min<std::size_t>(i, 63);
     carried_.clear();
     for (std::size_t i = 0; i < statement.assigned.size(); ++i) {
         Value& slot = frame.slots[statement.assigned[i]];

@@ -114,8 +114,12 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
     for (const auto& [key, form] : found.accesses) {
         const auto& [call, param] = key;
         if (param < 0) continue;
-        const AccessSite site{evaluator.memory_names[at(param)], call->where, form.by,
-                              form.made != nullptr ? form.made->where : SourceRange{}, form.rows};
+        const AccessSite site{evaluator.memory_names[at(param)],
+                              call->where,
+                              form.by,
+                              form.made != nullptr ? form.made->where : SourceRange{},
+                              form.rows,
+                              form.taken};
         if (form.stores) sites.stores.push_back(site);
         if (form.loads) sites.loads.push_back(site);
         // A loop within a branch: what a helper does there may be done before it.
@@ -139,7 +143,7 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
     for (std::size_t i = 0; i < evaluator.sources.size(); ++i) {
         const TaintSource& source = evaluator.sources[i];
         const std::uint64_t bit = std::uint64_t{1} << std::min<std::size_t>(i, 63);
-        TileIdSite site;
+        TileIdSite site{.bit = bit};
         site.guards_reads = (found.read_taint & bit) != 0;
         site.guards_writes = (found.write_taint & bit) != 0;
         for (std::size_t param = 0; param < evaluator.param_read_taint.size(); ++param) {

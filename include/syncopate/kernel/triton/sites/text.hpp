@@ -55,6 +55,7 @@ struct TileIdSite {
     bool guards_reads = true;            ///< addresses of loads follow from it: waits belong here
     bool guards_writes = false;          ///< addresses of stores follow from it
     std::vector<std::string> reads{};    ///< not entry: the parameters whose loads these are
+    std::uint64_t bit = 0;               ///< in a loop over tiles: by which AccessSite::taken knows it
     std::vector<ProgramId> program_ids;  ///< entry: all that the kernel evaluates
 };
 
@@ -65,6 +66,8 @@ struct AccessSite {
     ParamAccess::By by = ParamAccess::By::pointers;
     SourceRange made{};     ///< of a descriptor: the call that makes it; empty: it is the parameter
     std::int64_t rows = 0;  ///< of a descriptor: the extent of its block along axis 0
+    /// Of loads in a loop over tiles: at which sites a tile's id has been taken, whenever it comes to this one.
+    std::uint64_t taken = ~std::uint64_t{0};
 };
 
 /// The exact places in the source that emit touches.
