@@ -1,9 +1,10 @@
 #include "ingest/candidates/whole_numbers.hpp"
-#include "syncopate/whole_number.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <limits>
+
+#include "syncopate/whole_number.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -410,7 +410,6 @@ private:
         return is;
     }
 
-    /// {a = 1 : i64, b, "c.d" = …}
     /// Of an operation or an attribute: a word, or a string.
     bool read_name(std::string_view& out) {
         const bool quoted = at_.peek() == '"';
@@ -420,6 +419,7 @@ private:
         return true;
     }
 
+    /// {a = 1 : i64, b, "c.d" = …}
     bool dictionary(MlirOp& made) {
         at_.advance();
         if (at_.take("}")) return true;

@@ -90,7 +90,8 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
         for (Candidate& one : attention ? std::vector<Candidate>{} : rank_candidates(problem, machine)) {
             if (!one.pruned.empty()) continue;
             Strategy made = whole(std::move(one.strategy));  // on the host by other tiles
-            if (strategy_objection(problem, made).empty())
+            const bool pair = made.placement == Placement::unfused;  // whose estimate is told in any case
+            if (pair || strategy_objection(problem, made).empty())
                 others.push_back({std::move(one.name), std::move(made), one.estimate.us});
         }
     }

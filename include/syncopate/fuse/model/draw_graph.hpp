@@ -15,7 +15,7 @@ inline constexpr std::size_t kMostDrawnNodes = 300;
 
 /// By rank, each node with its number, what it does, its lane, and the nodes that must be complete before it;
 /// an edge into a loop names the iteration, one of the call before is marked with an apostrophe.
-/// Of many ranks it is longer than memory should hold.
+/// Written as it is made: of many ranks it is longer than memory should hold.
 void write_graph(std::ostream& out, const StagedProgram& program, const Decisions& decisions);
 
 /// An SVG: a row of boxes for each rank, from left to right as they can run; edges of the call before are
