@@ -262,7 +262,8 @@ void append_phases(std::vector<std::int32_t>& words, std::span<const fuse::Slot>
 }
 
 /// The records of a stage's groups behind all else, and in those of what they make by how many it is made.
-/// The slots before are made from them in each call.
+/// The slots before are made from them in each call. Of one group alone they are there already, as many as there
+/// can be: where nobody makes others these are every call's, also after a reset, which puts back what is made here.
 void append_groups(std::vector<std::int32_t>& words, const fuse::StageSlots& stage, std::size_t num_groups) {
     words.resize((words.size() + 3) / 4 * 4, 0);
     words[table::groups] = static_cast<std::int32_t>(words.size());
@@ -280,6 +281,13 @@ void append_groups(std::vector<std::int32_t>& words, const fuse::StageSlots& sta
         }
     }
     words.insert(words.end(), records.begin(), records.end());
+    if (num_groups != 1) return;
+    words[table::num_slots] = static_cast<std::int32_t>(stage.most_slots);
+    for (std::int64_t slot = 0; slot < stage.most_slots; ++slot) {
+        const auto made = words.begin() + table::first_slot + table::slot_words * slot;
+        std::ranges::copy(records, made);
+        made[table::slot_tile] = static_cast<std::int32_t>(slot);
+    }
 }
 
 }  // namespace

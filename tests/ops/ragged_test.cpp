@@ -1,5 +1,7 @@
 #include "syncopate/ops/ragged.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -186,6 +188,7 @@ TEST(Ragged, WhatABindingSaysOfTheCountsIsHeldAgainstWhatThereIs) {
 }
 
 TEST(Ragged, KernelsThatFollowWaitForNothingAndMakeWhatGoesBack) {
+    namespace table = emit::table;
     std::vector<emit::StageText> stages{stage_of(copying(), false), stage_of(copying(), true)};
     stages[1].bindings.erase("a_ptr");
     const auto made = ragged_program(stages, plan_of(2, true), 4);
@@ -196,6 +199,15 @@ TEST(Ragged, KernelsThatFollowWaitForNothingAndMakeWhatGoesBack) {
     for (const fuse::RankSchedule& rank : schedule->ranks) {
         ASSERT_EQ(schedule->slots_of(rank, 4).size(), 1U);
         EXPECT_TRUE(schedule->slots_of(rank, 4).front().waits.empty());
+    }
+    // What is uploaded, and put back by a reset, has a slot for each program, as no call makes them.
+    const auto words = emit::make_table(*schedule, 1, 1 << 21, 4, {}, 4);
+    ASSERT_EQ(words[table::num_slots], 6);
+    const auto record = words.begin() + words[table::groups] + 4;
+    for (std::int32_t slot = 0; slot < 6; ++slot) {
+        const auto own = words.begin() + table::first_slot + table::slot_words * slot;
+        EXPECT_EQ(own[table::slot_tile], slot);
+        EXPECT_TRUE(std::equal(own + 1, own + table::slot_words, record + 1)) << "slot " << slot;
     }
     stages[1].bindings["a_ptr"] = "A";
     const auto both = ragged_program(stages, plan_of(2, true), 4);

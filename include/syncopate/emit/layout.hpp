@@ -84,7 +84,8 @@
 // slots are such records, each group's as often as its rows make tiles but once at least, with slot_tile of the
 // call's own, slot_group the group's number, and slot_rows how many rows the tile has (0: it only waits and
 // posts). The call also sets num_slots, and made_tiles to the slots of the groups that make the chunk: of one
-// group (made_groups 1) or of all of them (0).
+// group (made_groups 1) or of all of them (0). Of one group the table already has all slots that there is room
+// for, slot_tile their number: a stage that does the same in all calls has no others.
 //
 // The trace, which only a traced kernel writes (python/syncopate/device/traced.py), has the table's shape,
 // 64 bits for each of its words: times in nanoseconds.

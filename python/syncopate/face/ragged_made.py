@@ -9,13 +9,11 @@ from typing import Any
 import torch
 import triton
 
-from .._syncopate import layout
 from ..call.arguments import base_of
 from ..call.prepared import Prepared
 from ..kernels import ragged as kernels
 
 USERS = 3  # the first stage that is a kernel of the user's
-_GROUP_HEAD = 4  # words before the records of groups (emit/layout.hpp)
 
 
 @dataclass
@@ -57,21 +55,9 @@ def made_for(prepared: Any, of: dict[str, Any], device: torch.device, place: tup
             "offsets": offsets, "begins": offsets[:-1], "ends": offsets[1:], "sizes": scratch["sizes_ptr"],
             "experts": scratch["experts_ptr"], "rows": scratch["places_ptr"], "padded": scratch["padded_ptr"],
         }  # fmt: skip
-        for index, user in enumerate(of["users"][1:], USERS + 1):
-            _place_programs(prepared.op.table_tensor_of(index), user["tiles"])
     stride = prepared.op.heap.stride
     strides = {name: stride // tensor.element_size() for name, tensor in prepared.tensors.items()}
     return Made(of, place, scratch, told, strides)
-
-
-def _place_programs(table: torch.Tensor, programs: int) -> None:
-    """The slots of a kernel that follows: one a program, as its only group has it, the same in all calls."""
-    first, words = layout.FIRST_SLOT, layout.SLOT_WORDS
-    record = int(table[layout.GROUPS]) + _GROUP_HEAD
-    slots = table[first : first + words * programs].view(programs, words)
-    slots.copy_(table[record : record + words].expand(programs, words))
-    slots[:, layout.SLOT_TILE] = torch.arange(programs, dtype=torch.int32, device=table.device)
-    table[layout.NUM_SLOTS] = programs
 
 
 def given_of(prepared: Prepared, made: Made, items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
