@@ -99,6 +99,7 @@ def check_refused(_name: str, size: int) -> None:
     x, w = torch.randn(16, K), torch.randn(K, N)
     object_, q = ops.MatmulAllReduce(16, N, K, torch.float32), torch.randn(1, 2, 16, 16).bfloat16()
     attends = ops.Attention(1, 2, 2, 16 * size, 16, even=True)
+    backward, (o, lse) = ops.AttentionBackward(1, 2, 2, 16 * size, 16, even=True), ops.attention(q, q, q)
     plan = sy.plans.all_gather(sy.Mesh(gpu=size), sy.Tensor("A", (16 * size, K), "fp32"), axis=0)
     fused = sy.fuse(matmul_kernel, plan, bind={"a_ptr": "A"})
     experts, ids = ops.Moe(16, size, 2, K, 32, torch.float32), torch.zeros(16, 2, dtype=torch.int32)
@@ -109,6 +110,13 @@ def check_refused(_name: str, size: int) -> None:
         c = torch.empty(m, N)
         fused[grid](x, w, c, m, N, K, K, 1, N, 1, N, 1, BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, GROUP_M=1)
         return c
+
+    c = torch.empty(m, N)
+    made_before = fused.call(0, grid, x, w, c, m, N, K, K, 1, N, 1, N, 1, BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, GROUP_M=1)  # fmt: skip
+
+    def by_calls(_: torch.Tensor) -> torch.Tensor:
+        fused.run([made_before])
+        return c.clone()
 
     for call, given, said in (
         (
@@ -129,7 +137,9 @@ def check_refused(_name: str, size: int) -> None:
         (lambda x: ops.dispatch(x, torch.zeros(16, 2, dtype=torch.int32), size)[0], x, "sy.ops.dispatch"),
         (lambda x: object_(x, w), x, "MatmulAllReduce"),
         (lambda q: attends(q, q, q)[0], q, "Attention"),
+        (lambda q: backward(q, None, q, q, q, o, lse)[0], q, "AttentionBackward"),
         (by_kernel, x, "a fused kernel"),
+        (by_calls, x, "a fused kernel"),
         (lambda x: experts.run(x, ids, torch.ones(16, 2), w1, w2)[0], x, "Moe"),
     ):
         with torch.no_grad():
@@ -144,7 +154,7 @@ def check_refused(_name: str, size: int) -> None:
             made = torch.compile(call, backend="aot_eager")(given)
             torch.testing.assert_close(made, right, rtol=1e-2, atol=1e-2)
             torch._dynamo.reset()
-    fused.close(), object_.close(), attends.close(), experts.close()
+    fused.close(), object_.close(), attends.close(), backward.close(), experts.close()
 
 
 if __name__ == "__main__":

@@ -184,6 +184,7 @@ class FusedKernel:
     @runs_whole
     def run(self, calls: Sequence[Call]) -> None:
         """One call of the program, a Call for each stage."""
+        refuse_tracing("a fused kernel")
         prepared = None
         try:
             prepared, items = self._find(calls)

@@ -130,7 +130,6 @@ class AttentionBackward(BackwardLaunches):
         self.kind, self.why_kind, inner = self._choose(task(), forward, asked, split)
         made = outlined()
         self.gathers = not self._has_room()
-        refuse_tracing("AttentionBackward")
         if self.gathers:
             self.kept, self.kind, bounded = True, "all_gather", False
             made = outlined()
@@ -203,6 +202,7 @@ class AttentionBackward(BackwardLaunches):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Gradients of q, k and v of this rank's rows, for `grad`, the one of o, and `grad_lse`, the one of lse (None: 0). q, o
         [B, H, rows, D], k, v [B, HKV, rows, D] and lse [B, H, rows] as the forward had them. With `kept` k and v are whole."""
+        refuse_tracing("AttentionBackward")
         if self.gathers:
             self._require_shards(k=k, v=v)
             k, v = self._gathered(k), self._gathered(v)
