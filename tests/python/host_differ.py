@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,17 @@ def check_set_up_against_a_call(calls: Calls) -> None:
     heard = said_by(made.prepare)
     expect(DIFFER in heard and "pull" in heard, heard)
     calls.object()
+    size, mine = dist.get_world_size(), 32 if dist.get_rank() == 0 else 64
+    tiling = replace(sy.strategy.SMALL, block_m=mine)
+    for name, given in {
+        f'"block_m": {mine}': {"strategy": sy.Strategy((tiling,), programs=4)},
+        f'"programs": {mine}': {"programs": mine},
+    }.items():
+        heard = said_by(functools.partial(sy.ops.Moe, 4, size, 1, 16, 8, torch.float32, **given))
+        expect(DIFFER in heard and name in heard, f"{name}: {heard or 'no error'}")
+        calls.moe()
+    differ(functools.partial(sy.ops.Moe, 5, size, 1, 16, 8, torch.float32), calls.kernel, "rank 0: moe T=5")
+    calls.kernel()
 
 
 def check_gradients_on_one_rank(calls: Calls) -> None:

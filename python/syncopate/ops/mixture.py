@@ -96,7 +96,7 @@ class Moe(Stages):
             self._what += "".join(f",{name_of(one)}" for one in products)
         self._names = self.stages[part]
         self._timing = timing(deadline, host_delay, seed)
-        self._usual = asked_for(self.spec, group, strategy, tiling, programs)
+        self._usual = asked_for(self.spec, group, strategy, tiling, programs, self._what)
         found = None
         if strategy is None and tiling is None and part == "whole" and products is None:
             # Other parts of a routing lie as their tiles say: what is found for the whole is not for them.

@@ -38,16 +38,25 @@ def tuned(spec: str, group: Group) -> Strategy | None:
 
 
 def asked_for(
-    spec: str, group: Group, strategy: Strategy | None, tiling: Tiling | None, programs: int | None
+    spec: str,
+    group: Group,
+    strategy: Strategy | None,
+    tiling: Tiling | None,
+    programs: int | None,
+    what: str,
 ) -> Strategy:
-    """The strategy of an operator, complete, by what is asked for. Raises ValueError for what is no mixture's."""
+    """The strategy of an operator, complete, by what is asked for in the call `what`. Raises ValueError for what is no mixture's, and
+    where the ranks' calls ask for different ones. Collective."""
     if strategy is not None and (tiling is not None or programs is not None):
         raise ValueError("strategy: it says tiles and programs itself: leave out tiling and programs")
     if programs is not None and programs < 1:
         raise ValueError(f"programs: expected a number from 1 on, got {programs}")
     tilings = () if tiling is None else (tiling,)
     given = strategy or Strategy(tilings, programs=programs or group.multiprocessors(PROGRAMS_ON_HOST))
-    made = completed(spec, group, given)
+    # What rank 0 fills in comes with what it was given: ranks that were given something else are not to take that unheard.
+    asked = (strategy or Strategy(tilings, programs=programs)).to_json()
+    with group.calling(what if asked == Strategy().to_json() else f"{what},strategy={asked}"):
+        made = completed(spec, group, given)
     if objection := _syncopate.tune.strategy_objection(spec, made):
         raise ValueError(f"moe: {'tiling' if strategy is None else 'strategy'}: {objection}")
     return made
