@@ -5,12 +5,14 @@
 Exits 1 with the first thing that is wrong.
 """
 
+import contextlib
 import functools
 import os
 import sys
 import types
 import warnings
 from pathlib import Path
+from unittest import mock
 
 os.environ["TRITON_INTERPRET"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +21,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from host_script import expect, run_checks  # noqa: E402
+from syncopate.torch import context_parallel  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.nn.attention import varlen  # noqa: E402
 from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
@@ -94,6 +97,38 @@ def check_flexible(_name: str, _size: int) -> None:
         refused("varlen", lambda: varlen.varlen_attn(rows, rows, rows, None, None, 4, 4), "varlen_attn")
 
 
+def check_steps(_name: str, _size: int) -> None:
+    """Callers that are compiled, in a loop of training that enters it at each step: each code is compiled once, and runs compiled."""
+    warnings.simplefilter("ignore")
+    compiled, ran, q = [], [], drawn()
+
+    def counting(graph, _inputs):
+        compiled.append(graph)
+
+        def run(*given):
+            ran.append(1)
+            return graph(*given)
+
+        return run
+
+    def caller(q: torch.Tensor) -> torch.Tensor:
+        try:
+            return flex_attention(q * 2, q, q)
+        except ValueError:
+            return q * 3
+
+    call = torch.compile(caller, backend=counting)
+    right, after = caller(q), []
+    for _ in range(10):
+        with sy.context_parallel():
+            expect(torch.equal(call(q), q * 3), "refused")
+        ran.clear()
+        torch.testing.assert_close(call(q), right, rtol=2e-2, atol=2e-2)
+        expect(bool(ran), "not what was compiled")
+        after.append(len(compiled))
+    expect(after[0] == after[-1], f"compiled, by step: {after}")
+
+
 def check_named(_name: str, _size: int) -> None:
     """Functions of libraries, and what models of transformers call eager, also one that encloses something."""
     warnings.simplefilter("ignore")
@@ -105,6 +140,10 @@ def check_named(_name: str, _size: int) -> None:
     def flash_attn_func(q, k, v, causal=False):
         return q
 
+    eager_of_a_lambda = lambda module, query, *_: query  # noqa: E731
+    other = types.ModuleType("modeling_other")
+    other.eager_attention_forward = eager_of_a_lambda
+    sys.modules[other.__name__] = other
     eager, flash = types.ModuleType("modeling_own"), types.ModuleType("flash_attn.flash_attn_interface")
     eager.eager_attention_forward, flash.flash_attn_func = eager_attention_forward, flash_attn_func
     held = flash_attn_func
@@ -117,6 +156,7 @@ def check_named(_name: str, _size: int) -> None:
             lambda: eager_attention_forward(None, q, q, q),
             "check_named.<locals>.eager_attention_forward",
         )
+        refused("of a lambda", lambda: eager_of_a_lambda(None, q), "check_named.<locals>.<lambda>")
         expect(held(q, q, q) is q, "a module that is not loaded yet")
         sys.modules[flash.__name__] = flash
         with sy.context_parallel():
@@ -124,6 +164,27 @@ def check_named(_name: str, _size: int) -> None:
     expect(
         held(q, q, q) is q and torch.equal(eager_attention_forward(None, q, q, q)[0], right), "behind the end"
     )
+
+
+def check_begin(_name: str, _size: int) -> None:
+    """One that cannot begin leaves nothing replaced, and the next one begins."""
+    attend, by_modules, q = (
+        functional.scaled_dot_product_attention, functional.multi_head_attention_forward, drawn()
+    )  # fmt: skip
+    fails = mock.patch.object(context_parallel.Refusal, "begin", side_effect=KeyError("what"))
+    calls = sy.report().calls
+    for nested in (False, True):
+        try:
+            with sy.context_parallel() if nested else contextlib.nullcontext(), fails, sy.context_parallel():
+                expect(False, "begun")
+        except KeyError:
+            pass
+        expect(functional.scaled_dot_product_attention is attend, "still replaced")
+        expect(functional.multi_head_attention_forward is by_modules, "still replaced, of modules")
+        expect(torch.backends.mha.get_fastpath_enabled(), "still without the fast path")
+        expect(nested or sy.report().calls == calls, "counted")
+    with sy.context_parallel():
+        functional.scaled_dot_product_attention(q, q, q)
 
 
 def check_none(_name: str, _size: int) -> None:
@@ -173,10 +234,8 @@ def check_none(_name: str, _size: int) -> None:
 def check_transformers(_name: str, size: int) -> None:
     """A model of transformers: by sdpa it is taken, layer by layer; by eager and by flex_attention it is refused."""
     warnings.simplefilter("ignore")
-    try:
-        from transformers import LlamaConfig, LlamaForCausalLM
-    except ImportError:
-        return
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     config = LlamaConfig(
         hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, vocab_size=32
     )  # fmt: skip

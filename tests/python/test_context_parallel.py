@@ -10,8 +10,10 @@ pytest.importorskip("syncopate._syncopate", reason="the extension module is not 
 SCRIPT = Path(__file__).resolve().parent / "host_local_attention.py"
 
 
-@pytest.mark.parametrize("what", ["flexible", "named", "none", "transformers"])
+@pytest.mark.parametrize("what", ["flexible", "steps", "named", "begin", "none", "transformers"])
 def test_attention_of_one_ranks_rows_is_told(what, run):
+    if what == "transformers":
+        pytest.importorskip("transformers")
     outcome = run(sys.executable, SCRIPT, 2, f"check_{what}")
     assert outcome.code == 0, outcome.out + outcome.err
     assert "ok: 1 checks" in outcome.out

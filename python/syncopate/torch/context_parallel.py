@@ -83,28 +83,37 @@ def context_parallel(
             _outside.by_modules = functional.multi_head_attention_forward
             functional.multi_head_attention_forward = _without_weights(_outside.by_modules)
         _standing_in.append(ours)
-        _names.replace(ours)
-        _refusal.begin()
-        torch.backends.mha.set_fastpath_enabled(
-            False
-        )  # modules in eval() attend by it, without that function
+        try:
+            _names.replace(ours)
+            _refusal.begin()
+            # Modules in eval() attend by it, without that function.
+            torch.backends.mha.set_fastpath_enabled(False)
+        except BaseException:
+            _leave(ours)
+            raise
     ended = none = False
     try:
         yield
         ended = True
     finally:
         with _lock:  # threads leave in any order
-            _standing_in.remove(ours)
-            if _standing_in:
-                _names.replace(_standing_in[-1])
-            else:
-                _names.restore()
-                _refusal.end()
-                torch.backends.mha.set_fastpath_enabled(_outside.fast)
-                functional.multi_head_attention_forward = _outside.by_modules
+            if _leave(ours):
                 none = _count_taken() == 0 and ended
     if none:
         warnings.warn(_NONE_TAKEN, stacklevel=3)
+
+
+def _leave(ours: _Sharded) -> bool:
+    """Whether it was the last one, and all is as it was before."""
+    _standing_in.remove(ours)
+    if _standing_in:
+        _names.replace(_standing_in[-1])
+        return False
+    _names.restore()
+    _refusal.end()
+    torch.backends.mha.set_fastpath_enabled(_outside.fast)
+    functional.multi_head_attention_forward = _outside.by_modules
+    return True
 
 
 def _without_weights(before: Any) -> Any:

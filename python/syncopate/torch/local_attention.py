@@ -1,16 +1,18 @@
 """Attention of one rank's rows alone, which is refused while a sequence is sharded: functions that know nothing of other ranks.
 
 A function's code is what is replaced, and not its names: so it does whoever holds the function, an object, a closure, or
-torch.compile, which compiles anew where the code of what it has compiled is another (and back again). Functions are found by
-these names, in modules that are loaded when a context begins. Attention that is written out, of products and a softmax, is not.
+torch.compile, which compiles anew where the code of what it has compiled is another (and back again): once for each code, so that
+a function has one that refuses, and no more. Functions are found by these names, in modules that are loaded when a context begins. Attention that is written out, of products and a softmax, is not.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 _OTHERS = "call scaled_dot_product_attention, and say is_causal, window or cu_seqlens"
 _OF_TRANSFORMERS = 'load the model with attn_implementation="sdpa"'
@@ -41,9 +43,12 @@ class Refusal:
         """Also while it lasts: for modules that are new."""
         for function, instead in _found():
             if function not in self._codes:
-                self._codes[function] = function.__code__
-                _originals[function.__module__, function.__qualname__] = _copy_of(function)
-                function.__code__ = _refusing(function, instead)
+                kept = _kept.get(function)
+                if kept is None or kept.original.__code__ is not function.__code__:
+                    code = _refusing(function, instead) if kept is None else kept.refusing
+                    kept = _kept[function] = _Kept(_copy_of(function), code)
+                _originals[function.__module__, function.__qualname__] = kept.original
+                self._codes[function], function.__code__ = function.__code__, kept.refusing
 
     def end(self) -> None:
         for function, code in self._codes.items():
@@ -51,6 +56,15 @@ class Refusal:
         self._codes.clear()
 
 
+@dataclass
+class _Kept:
+    """Of a function, as long as there is one: what it was, and the code that refuses."""
+
+    original: FunctionType
+    refusing: CodeType
+
+
+_kept: WeakKeyDictionary[FunctionType, _Kept] = WeakKeyDictionary()
 _originals: dict[tuple[str, str], FunctionType] = {}
 
 
@@ -84,12 +98,13 @@ def _refusing(function: FunctionType, instead: str) -> CodeType:
     key = function.__module__, function.__qualname__
     names: dict[str, Any] = {}
     exec(
-        f"def {function.__name__}(*args, **kwargs):\n"
+        "def refusing(*args, **kwargs):\n"
         f"    from {__name__} import called\n"
         f"    return called({key!r}, {instead!r}, args, kwargs)\n",
         names,
     )
-    return names[function.__name__].__code__.replace(co_freevars=function.__code__.co_freevars)
+    code = function.__code__  # of a lambda, too, whose name is none that a definition may have
+    return names["refusing"].__code__.replace(co_name=code.co_name, co_freevars=code.co_freevars)
 
 
 def called(key: tuple[str, str], instead: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
