@@ -89,7 +89,7 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
         if (attention) others = varied_kinds(problem, machine, options);
         for (Candidate& one : attention ? std::vector<Candidate>{} : rank_candidates(problem, machine)) {
             if (!one.pruned.empty()) continue;
-            Strategy made = whole(std::move(one.strategy));  // on the host by other tiles
+            Strategy made = whole(std::move(one.strategy));          // on the host by other tiles
             const bool pair = made.placement == Placement::unfused;  // whose estimate is told in any case
             if (pair || strategy_objection(problem, made).empty())
                 others.push_back({std::move(one.name), std::move(made), one.estimate.us});

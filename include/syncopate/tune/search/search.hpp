@@ -11,7 +11,7 @@
 // Within a round each candidate is measured once, and what counts is its ratio to the reference in the same
 // round: so a clock that drifts from round to round drifts for all alike, and every other round runs
 // backwards. The baselines (the default strategy and the unfused pair) are in every round, so tuning makes
-// nothing slower.
+// nothing slower, but for this:
 //
 // An unfused winner that takes the host longer than the fastest fused one (`eager`) wins only where it gains more as
 // a CUDA graph than it loses by calls of the host: nobody knows which ones are to come.
