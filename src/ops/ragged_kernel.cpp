@@ -64,10 +64,15 @@ private:
         const std::int64_t block = reads_blocks(usual) ? most_rows_read(usual, made_.reads) : 0;
         std::vector<std::int64_t> reach{0};
         if (block > 0) reach.push_back(block);
+        Offsets single(first.size(), 1);
+        single.front() = 0;
+        SYNCOPATE_TAKE(const Kernel one, analysed(single));
+        // Else it has no tiles for rows that do not come.
+        const bool by_counts = usual.persistent && one.tiles.size() != usual.tiles.size();
         for (const std::int64_t reads_on : reach) {
             made_.reads_on = reads_on;
             made_.order = {};
-            if (!by_block) {
+            if (!by_block && !by_counts) {
                 way_ = Way::by_expert;
                 Result<Kernel> found = by_expert();
                 if (found) return found;
@@ -75,7 +80,7 @@ private:
             }
             way_ = Way::in_order;
             made_.expert_of.clear(), made_.row_of.clear();
-            Result<Kernel> found = in_order(first);
+            Result<Kernel> found = in_order(first, usual, one);
             if (found) return found;
             no(found.error());
         }
@@ -141,15 +146,11 @@ private:
         return first[0].begin - offsets[at(expert)] == made_.row_of[at(tile.id)];
     }
 
-    Result<Kernel> in_order(const Offsets& first) {
-        SYNCOPATE_TAKE(Kernel found, analysed(first));
-        Offsets single(first.size(), 1);
-        single.front() = 0;
-        SYNCOPATE_TAKE(const Kernel one, analysed(single));
+    Result<Kernel> in_order(const Offsets& first, const Kernel& found, const Kernel& one) {
         std::optional<Error> why;
         for (const RaggedOrder& order : orders_of(found, one, made_.reads)) {
             made_.order = order;
-            const Status good = check_all(found, first);
+            const Status enough = check_enough(found), good = enough ? check_all(found, first) : enough;
             if (!good) {
                 if (!why) why = good.error();
                 continue;
@@ -296,6 +297,17 @@ private:
         return !by_pointers;
     }
 
+    /// That its grid has numbers for all tiles that there can be.
+    Status check_enough(const Kernel& found) const {
+        const RaggedOrder& order = made_.order;
+        const std::int64_t most = most_blocks(of_.own, of_.bound, order.rows) * order.columns;
+        if (found.persistent || most <= order.count) return Done{};
+        return wrong(found,
+                     fmt::format("it has {} tiles, and rows of {} experts may take {}: launch programs for "
+                                 "all rows that may come (the bound of {} is {})",
+                                 order.count, of_.own, most, of_.rows.name, of_.bound));
+    }
+
     /// As many tiles as its numbering says.
     Status check_number(const Kernel& found, const Offsets& offsets) const {
         const std::int64_t total = tiles_in(made_.order, offsets);
@@ -360,10 +372,8 @@ private:
         return kernel::error_at(*param, fmt::format("{}: {}", param->name, std::move(message)));
     }
 
-    static std::vector<std::int64_t> blocks_of(const Kernel& found) {
-        std::vector<std::int64_t> blocks;
-        for (const kernel::TileAxis& axis : found.axes) blocks.push_back(axis.block);
-        return blocks;
+    [[nodiscard]] std::vector<std::int64_t> blocks_of(const Kernel& found) const {
+        return ops::blocks_of(found, made_.reads, of_.back ? made_.makes : std::string());
     }
 
     const emit::StageText& stage_;

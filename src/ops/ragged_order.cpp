@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <span>
 
 #include "syncopate/at.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
@@ -11,15 +12,19 @@
 namespace syncopate::ops {
 namespace {
 
-/// From the first row that a tile reads to the last one; 0: it reads none.
-std::int64_t rows_read(const kernel::Tile& tile, const std::string& param) {
+/// From the first row of a tile's boxes to the last one; 0: they have none.
+std::int64_t rows_of(std::span<const plan::Region> boxes) {
     std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
-    for (const plan::Region& box : kernel::boxes_read(tile, param)) {
+    for (const plan::Region& box : boxes) {
         if (plan::is_empty(box)) continue;
         first = std::min(first, box[0].begin);
         last = std::max(last, box[0].end);
     }
     return std::max<std::int64_t>(0, last - first);
+}
+
+std::int64_t rows_read(const kernel::Tile& tile, const std::string& param) {
+    return rows_of(kernel::boxes_read(tile, param));
 }
 
 std::int64_t tiles_of(const RaggedOrder& order, std::int64_t rows) {
@@ -32,6 +37,16 @@ std::int64_t most_rows_read(const kernel::Kernel& all, const std::string& param)
     std::int64_t rows = 0;
     for (const kernel::Tile& tile : all.tiles) rows = std::max(rows, rows_read(tile, param));
     return rows;
+}
+
+std::vector<std::int64_t> blocks_of(const kernel::Kernel& all, const std::string& reads,
+                                    const std::string& stores) {
+    std::vector<std::int64_t> blocks{most_rows_read(all, reads), 0};
+    for (const kernel::Tile& tile : all.tiles)
+        blocks.back() = std::max(blocks.back(), rows_of(kernel::boxes_written(tile, stores)));
+    for (const kernel::TileAxis& axis : all.axes) blocks.push_back(axis.block);
+    std::erase_if(blocks, [](std::int64_t rows) { return rows < 1; });
+    return blocks;
 }
 
 std::vector<RaggedOrder> orders_of(const kernel::Kernel& all, const kernel::Kernel& one,

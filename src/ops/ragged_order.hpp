@@ -21,6 +21,10 @@ namespace syncopate::ops {
 /// From the first row that a tile reads by `param` to the last one, of the tile that reads the most.
 [[nodiscard]] std::int64_t most_rows_read(const kernel::Kernel& all, const std::string& param);
 
+/// How many rows its tiles could be of, by what they read and what they store into ("": nothing), and by its axes.
+[[nodiscard]] std::vector<std::int64_t> blocks_of(const kernel::Kernel& all, const std::string& reads,
+                                                  const std::string& stores);
+
 /// How the tiles could be numbered, of a kernel that reads rows by `param`: `all`, where the first expert has all rows that there
 /// may be, and `one`, where it has one, and nobody else any.
 [[nodiscard]] std::vector<RaggedOrder> orders_of(const kernel::Kernel& all, const kernel::Kernel& one,

@@ -1,6 +1,7 @@
 #include "ops/ragged_probes.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -70,9 +71,11 @@ std::vector<Offsets> offsets_by_expert(std::int64_t experts, std::int64_t bound,
 std::vector<Offsets> offsets_together(std::int64_t experts, std::int64_t bound,
                                       const std::vector<std::int64_t>& blocks) {
     Probes probes(experts, bound, bound);
-    for (std::int64_t all = 0; all < experts; ++all)
+    for (const std::int64_t all : std::set<std::int64_t>{0, experts / 2, experts - 1})
         probes.add([&](std::int64_t expert) { return expert == all ? bound : 0; });
-    for (const std::int64_t block : {16, 32, 64, 128, 256}) {
+    std::set<std::int64_t> tried{16, 32, 64, 128, 256};
+    tried.insert(blocks.begin(), blocks.end());
+    for (const std::int64_t block : tried) {
         // A row in a tile of its own of each expert, and of the rest whole tiles but for one row.
         const std::int64_t rest = bound - (experts - 1);
         if (rest < 1) break;

@@ -15,8 +15,9 @@ using Offsets = std::vector<std::int64_t>;
 [[nodiscard]] std::vector<Offsets> offsets_by_expert(std::int64_t experts, std::int64_t bound,
                                                      const std::vector<std::int64_t>& blocks);
 
-/// Of experts that have up to `bound` rows together: the same as far as there are so many, and all rows of one expert, of
-/// each, and numbers that take as many tiles as there can be.
+/// Of experts that have up to `bound` rows together: the same as far as there are so many, and all rows of one expert, of the
+/// first, a middle and the last one alone, as each is an analysis of its own; and numbers that take as many tiles as there can be
+/// of `blocks` and of usual numbers of rows.
 [[nodiscard]] std::vector<Offsets> offsets_together(std::int64_t experts, std::int64_t bound,
                                                     const std::vector<std::int64_t>& blocks);
 

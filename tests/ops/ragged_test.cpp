@@ -220,6 +220,50 @@ TEST(Ragged, KernelsThatFollowWaitForNothingAndMakeWhatGoesBack) {
     EXPECT_FALSE(ragged_program(stages, plan_of(2, true), 4));
 }
 
+TEST(Ragged, AGridOfATileLessThanRowsMayTakeIsRefused) {
+    // Of four experts with 12 rows together, 8 a tile: 1, 1, 1 and 9 rows take five.
+    std::string searching = copying();
+    const std::string expert = "expert = tl.program_id(0)";
+    searching.replace(searching.find(expert), expert.size(), R"(expert, before, ends = 0, 0, 0
+    for e in range(4):
+        tiles = tl.cdiv(tl.load(offsets_ptr + e + 1) - tl.load(offsets_ptr + e), BM)
+        if tl.program_id(0) >= ends and tl.program_id(0) < ends + tiles:
+            expert, before = e, ends
+        ends += tiles
+    if tl.program_id(0) >= ends:
+        return)");
+    const std::string own = "tl.program_id(1)";
+    searching.replace(searching.find(own), own.size(), "(tl.program_id(0) - before)");
+    const auto plan = [](bool back) {
+        plan::PushGroupsOptions options{.experts = 4};
+        if (back) options.back = plan::Tensor{"C", {12, kColumns}, plan::DType::fp32};
+        return *plan::push_groups(plan::Mesh{.axes = {{"gpu", 1}}}, {"A", {12, kColumns}, plan::DType::fp32},
+                                  options);
+    };
+    const auto stage = [&](bool back, std::int64_t grid) {
+        emit::StageText made = stage_of(searching, back);
+        made.arguments.scalars["BM"] = std::int64_t{8};
+        made.arguments.grid = {grid, 1, 1};
+        return made;
+    };
+    for (const bool back : {false, true}) {
+        const auto right = program_of(stage(back, 5), plan(back), 4);
+        ASSERT_TRUE(right) << right.error().to_string();
+        EXPECT_EQ(right->users.front().order.rows, 8);
+        const auto made = program_of(stage(back, 4), plan(back), 4);
+        ASSERT_FALSE(made) << "back " << back;
+        EXPECT_NE(made.error().to_string().find("copies.py"), std::string::npos) << made.error().to_string();
+    }
+    std::vector<emit::StageText> stages{stage(false, 5), stage(true, 5)};
+    stages[1].bindings.erase("a_ptr");
+    const auto right = ragged_program(stages, plan(true), 4);
+    ASSERT_TRUE(right) << right.error().to_string();
+    stages[1].arguments.grid = {4, 1, 1};
+    const auto made = ragged_program(stages, plan(true), 4);
+    ASSERT_FALSE(made);
+    EXPECT_NE(made.error().to_string().find("no tile stores"), std::string::npos) << made.error().to_string();
+}
+
 TEST(Ragged, KernelsThatCouldReadWhatHasNotComeAreRefused) {
     const auto refused = [](const emit::StageText& stage, bool back, const std::string& why) {
         const auto made = program_of(stage, plan_of(2, back), 4);

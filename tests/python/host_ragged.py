@@ -361,7 +361,7 @@ def check_refused(_, size):
     expect(f"host_ragged.py:{line + 2}" in said, said)
     blocks = sy.fuse(unmasked, plan, BIND)
     refused(
-        "tile 11 is of expert 2, which has rows 64 to 126, and reads 112 to 127",
+        "tile 11 is of expert 2, which has rows 16 to 78, and reads 64 to 79",
         lambda: blocks[(OWN, 4)](a, c, told, K, 16),
     )
     refused("expected [rows, 20], of at most 64 rows", lambda: call(a=torch.ones(65, K)))
