@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <span>
 
 #include <fmt/format.h>
@@ -62,14 +63,12 @@ private:
             std::ranges::any_of(made_.told, [](const RaggedTold& told) { return is_by_block(told.form); });
         // Descriptors load whole blocks, also where an expert's rows end within one.
         const std::int64_t block = reads_blocks(usual) ? most_rows_read(usual, made_.reads) : 0;
-        std::vector<std::int64_t> reach{0};
-        if (block > 0) reach.push_back(block);
         Offsets single(first.size(), 1);
         single.front() = 0;
         SYNCOPATE_TAKE(const Kernel one, analysed(single));
         // Else it has no tiles for rows that do not come.
         const bool by_counts = usual.persistent && one.tiles.size() != usual.tiles.size();
-        for (const std::int64_t reads_on : reach) {
+        for (const std::int64_t reads_on : std::set<std::int64_t>{0, block}) {
             made_.reads_on = reads_on;
             made_.order = {};
             if (!by_block && !by_counts) {
@@ -185,7 +184,11 @@ private:
     /// For rows of all experts that there may be, `found` with those of the first of it.
     Status check_all(const Kernel& found, const Offsets& first) const {
         SYNCOPATE_TRY(check_covered(found, first));
-        for (const Offsets& offsets : offsets_together(of_.own, of_.bound, blocks_of(found))) {
+        const std::vector<std::int64_t> blocks = blocks_of(found);
+        std::set<std::int64_t> most_of{16, 32, 64, 128, 256};
+        most_of.insert(blocks.begin(), blocks.end());
+        if (way_ == Way::in_order) most_of = {made_.order.rows};
+        for (const Offsets& offsets : offsets_together(of_.own, of_.bound, blocks, most_of)) {
             SYNCOPATE_TAKE(const Kernel other, analysed(offsets));
             SYNCOPATE_TRY(check_covered(other, offsets));
         }
@@ -231,7 +234,7 @@ private:
         for (const Tile& tile : found.tiles) {
             for (const Region& box : kernel::boxes_read(tile, made_.reads)) {
                 const std::int64_t first = box[0].begin / of_.bound;
-                // How far a block reaches into the experts behind, `check` looks at.
+                // `check` looks at how far a block reaches into the experts behind.
                 const std::int64_t last = made_.reads_on > 0 ? first : (box[0].end - 1) / of_.bound;
                 std::int32_t& expert = made_.expert_of[at(tile.id)];
                 std::int32_t& row = made_.row_of[at(tile.id)];

@@ -1,19 +1,20 @@
 #include "ops/ragged_probes.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "syncopate/at.hpp"
+#include "syncopate/round_up.hpp"
 
 namespace syncopate::ops {
 namespace {
 
 constexpr int kRandom = 3;
 
-std::vector<std::int64_t> lengths(std::int64_t bound, const std::vector<std::int64_t>& blocks) {
-    std::vector<std::int64_t> made{0, 1, 2, 3, bound - 1, bound};
+/// `made` and those about blocks, up to `bound`.
+std::vector<std::int64_t> lengths(std::vector<std::int64_t> made, std::int64_t bound,
+                                  const std::vector<std::int64_t>& blocks) {
     for (const std::int64_t block : blocks) {
         for (const std::int64_t about : {block, 2 * block})
             made.insert(made.end(), {about - 1, about, about + 1});
@@ -27,8 +28,7 @@ std::vector<std::int64_t> lengths(std::int64_t bound, const std::vector<std::int
 class Probes {
 public:
     /// `most`: rows of all experts.
-    Probes(std::int64_t experts, std::int64_t bound, std::int64_t most)
-        : experts_(experts), bound_(bound), most_(most) {}
+    Probes(std::int64_t experts, std::int64_t most) : experts_(experts), most_(most) {}
 
     /// As long as there are rows left.
     template <typename LengthOf>
@@ -39,15 +39,21 @@ public:
         if (offsets.back() > 0) made_.push_back(std::move(offsets));
     }
 
-    void add_usual(const std::vector<std::int64_t>& blocks) {
-        const std::vector<std::int64_t> all = lengths(bound_, blocks);
-        for (std::size_t shift = 0; shift < all.size(); ++shift)
-            add([&](std::int64_t expert) { return all[(at(expert) * 5 + shift) % all.size()]; });
+    /// Each of `all` of each expert, or of every `step`-th of them in turn.
+    void add_each(const std::vector<std::int64_t>& all, std::size_t step = 1) {
+        // Mostly coprime to how many there are: as many experts then have all of them.
+        const std::size_t apart = all.size() % 5 == 0 ? 7 : 5;
+        for (std::size_t shift = 0; shift < all.size(); shift += step)
+            add([&](std::int64_t expert) { return all[(at(expert) * apart + shift) % all.size()]; });
+    }
+
+    /// Up to `most` each.
+    void add_random(std::int64_t most) {
         std::uint64_t state = 59;
         for (int i = 0; i < kRandom; ++i) {
             add([&](std::int64_t) {
                 state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-                return static_cast<std::int64_t>((state >> 33) % static_cast<std::uint64_t>(bound_ + 1));
+                return static_cast<std::int64_t>((state >> 33) % static_cast<std::uint64_t>(most + 1));
             });
         }
     }
@@ -55,7 +61,7 @@ public:
     std::vector<Offsets> take() { return std::move(made_); }
 
 private:
-    std::int64_t experts_, bound_, most_;
+    std::int64_t experts_, most_;
     std::vector<Offsets> made_;
 };
 
@@ -63,19 +69,20 @@ private:
 
 std::vector<Offsets> offsets_by_expert(std::int64_t experts, std::int64_t bound,
                                        const std::vector<std::int64_t>& blocks) {
-    Probes probes(experts, bound, experts * bound);
-    probes.add_usual(blocks);
+    Probes probes(experts, experts * bound);
+    probes.add_each(lengths({0, 1, 2, 3, bound - 1, bound}, bound, blocks));
+    probes.add_random(bound);
     return probes.take();
 }
 
 std::vector<Offsets> offsets_together(std::int64_t experts, std::int64_t bound,
-                                      const std::vector<std::int64_t>& blocks) {
-    Probes probes(experts, bound, bound);
-    for (const std::int64_t all : std::set<std::int64_t>{0, experts / 2, experts - 1})
-        probes.add([&](std::int64_t expert) { return expert == all ? bound : 0; });
-    std::set<std::int64_t> tried{16, 32, 64, 128, 256};
-    tried.insert(blocks.begin(), blocks.end());
-    for (const std::int64_t block : tried) {
+                                      const std::vector<std::int64_t>& blocks,
+                                      const std::set<std::int64_t>& most_of) {
+    Probes probes(experts, bound);
+    for (const std::int64_t all : std::set<std::int64_t>{experts / 2, experts - 1})
+        if (all > 0) probes.add([&](std::int64_t expert) { return expert == all ? bound : 0; });
+    probes.add([&](std::int64_t expert) { return expert == 0 ? bound - 1 : 1; });
+    for (const std::int64_t block : most_of) {
         // A row in a tile of its own of each expert, and of the rest whole tiles but for one row.
         const std::int64_t rest = bound - (experts - 1);
         if (rest < 1) break;
@@ -83,7 +90,9 @@ std::vector<Offsets> offsets_together(std::int64_t experts, std::int64_t bound,
             [&](std::int64_t expert) { return expert + 1 < experts ? 1 : (rest - 1) / block * block + 1; });
     }
     probes.add([&](std::int64_t) { return std::max<std::int64_t>(1, bound / experts); });
-    probes.add_usual(blocks);
+    const std::vector<std::int64_t> all = lengths({0, 1, 2, 3}, bound, blocks);
+    probes.add_each(all, at(experts) > all.size() ? 2 : 1);
+    probes.add_random(ceil_div(bound, experts));
     return probes.take();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,11 +16,12 @@ using Offsets = std::vector<std::int64_t>;
 [[nodiscard]] std::vector<Offsets> offsets_by_expert(std::int64_t experts, std::int64_t bound,
                                                      const std::vector<std::int64_t>& blocks);
 
-/// Of experts that have up to `bound` rows together: the same as far as there are so many, and all rows of one expert, of the
-/// first, a middle and the last one alone, as each is an analysis of its own; and numbers that take as many tiles as there can be
-/// of `blocks` and of usual numbers of rows.
+/// Of experts that have up to `bound` rows together, fewer, as each is an analysis that takes long: such numbers as far as there are
+/// so many rows, of many experts each of half of them; all rows of a middle and of the last expert alone (the caller has tried
+/// the first); and numbers by which there are as many tiles as there can be, of so many rows each (`most_of`).
 [[nodiscard]] std::vector<Offsets> offsets_together(std::int64_t experts, std::int64_t bound,
-                                                    const std::vector<std::int64_t>& blocks);
+                                                    const std::vector<std::int64_t>& blocks,
+                                                    const std::set<std::int64_t>& most_of);
 
 /// "3, 0, 17": how many rows each expert has, of the first ones.
 [[nodiscard]] std::string lengths_of(const Offsets& offsets);

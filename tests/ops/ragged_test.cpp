@@ -1,10 +1,12 @@
 #include "syncopate/ops/ragged.hpp"
 
 #include <algorithm>
+#include <ctime>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "syncopate/emit/language.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/plan/templates/push_groups.hpp"
@@ -218,6 +220,57 @@ TEST(Ragged, KernelsThatFollowWaitForNothingAndMakeWhatGoesBack) {
     stages[1] = stage_of(copying("BM", "(rows < end) & (rows % 2 == 0)"), true);
     stages[1].bindings.erase("a_ptr");
     EXPECT_FALSE(ragged_program(stages, plan_of(2, true), 4));
+}
+
+TEST(Ragged, AKernelWhoseTilesFollowTheCountsIsNotTriedByExpert) {
+    const std::string source = R"(import triton
+import triton.language as tl
+
+@triton.jit
+def copies(a_ptr, c_ptr, offsets_ptr, K: tl.constexpr, BM: tl.constexpr):
+    total = 0
+    for e in range(16):
+        total += tl.cdiv(tl.load(offsets_ptr + e + 1) - tl.load(offsets_ptr + e), BM)
+    for tile in range(tl.program_id(0), total, tl.num_programs(0)):
+        row, end, before = 0, 0, 0
+        for e in range(16):
+            begin, last = tl.load(offsets_ptr + e), tl.load(offsets_ptr + e + 1)
+            tiles = tl.cdiv(last - begin, BM)
+            if tile >= before and tile < before + tiles:
+                row = begin + (tile - before) * BM
+                end = last
+            before += tiles
+        rows = row + tl.arange(0, BM)
+        at = rows[:, None] * K + tl.arange(0, K)[None, :]
+        tl.store(c_ptr + at, tl.load(a_ptr + at, mask=(rows < end)[:, None]), mask=(rows < end)[:, None])
+)";
+    constexpr std::int64_t kRows = 8192;
+    emit::StageText stage = stage_of(source, false);
+    stage.arguments.grid = {8, 1, 1};
+    for (const char* name : {"a_ptr", "c_ptr"}) stage.arguments.tensors[name].shape = {kRows, kColumns};
+    kernel::Arguments all = stage.arguments;
+    all.tensors["offsets_ptr"].shape = {17};
+    all.tensors["offsets_ptr"].values.assign(17, kRows);
+    all.tensors["offsets_ptr"].values.front() = 0;
+    const auto clocks = [](const auto& work) {  // of this process alone
+        const std::clock_t begin = std::clock();
+        work();
+        return static_cast<double>(std::clock() - begin);
+    };
+    const double one = clocks([&] {
+        const auto analysed = emit::language_of(stage.file)
+                                  .analyse_as(source, stage.file, stage.name, all, kernel::Tiles::walks);
+        ASSERT_TRUE(analysed) << analysed.error().to_string();
+        EXPECT_EQ(analysed->tiles.size(), 512U);
+    });
+    const auto plan = *plan::push_groups(plan::Mesh{.axes = {{"gpu", 1}}},
+                                         {"A", {kRows, kColumns}, plan::DType::fp32}, {.experts = 16});
+    const double whole = clocks([&] {
+        const auto made = program_of(stage, plan, 4);
+        ASSERT_TRUE(made) << made.error().to_string();
+        EXPECT_EQ(made->users.front().order.rows, 16);
+    });
+    EXPECT_LT(whole, 15 * one) << whole / one << " analyses";
 }
 
 TEST(Ragged, AGridOfATileLessThanRowsMayTakeIsRefused) {
