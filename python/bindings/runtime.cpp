@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -454,6 +455,8 @@ void bind_op(nb::module_& module) {
         .def(
             "reset", [](FusedOp& op) { unwrap(op.reset()); }, ReleaseGil(),
             "Collective; see runtime/call/op.hpp.")
+        .def("when_renewed", &FusedOp::when_renewed, "done"_a,
+             "What follows each reset, and each recovery of its group.")
         .def_prop_ro("is_told", &FusedOp::is_told, "Whether this rank has been told so.")
         .def_prop_ro("had_been_told", &FusedOp::had_been_told,
                      "Whether this rank had been told so before its last call of it.")

@@ -260,6 +260,21 @@ def check_wrong_counts(_, size):
         call_and_compare(fused, counts, 64, "after wrong counts")
 
 
+def check_recovered(_, size):
+    """What a call has seen that failed, as not all ranks have, is no news of those after a recovery, nor after a reset."""
+    plan = plan_of(size, 64)
+    fused = sy.fuse(by_offsets, plan, BIND)
+    counts = torch.ones(size, OWN * size, dtype=torch.int64)
+    for go_on in (fused.reset, lambda: sy.recover(deadline=60)):
+        call_and_compare(fused, counts, 64, "before")
+        (prepared,) = fused.prepared
+        fused._made[prepared].scratch["seen_ptr"][:] = 5 + dist.get_rank()
+        dist.barrier()
+        go_on()
+        call_and_compare(fused, counts, 64, "after it")
+    fused.check()
+
+
 @triton.jit
 def searched(
     a_ptr, b_ptr, c_ptr, offsets_ptr, N, E, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,

@@ -90,18 +90,13 @@ class RaggedKernel(FusedKernel):
             super().check()
         except _syncopate.SyncopateError:
             for made in self._made.values():
-                made.scratch["seen_ptr"].zero_()  # what a failed call has seen, not all ranks have
+                made.forget()
             raise
         for made in self._made.values():
             seen = made.scratch["seen_ptr"]
             if seen.is_cuda:  # calls of other streams have added to it
                 torch.cuda.synchronize(seen.device)
             self._judge(made)
-
-    def reset(self) -> None:
-        super().reset()
-        for made in self._made.values():
-            made.scratch["seen_ptr"].zero_()
 
     def drops(self, prepared: Prepared) -> bool:
         dropped = super().drops(prepared)
@@ -261,6 +256,7 @@ class RaggedKernel(FusedKernel):
         items = [one.items for one in taken]
         rows = base_of(items[0][of["users"][0]["reads"]])
         made = self._made[prepared] = made_for(prepared, of, rows.device, (device, group.ordinal))
+        prepared.op.when_renewed(made.forget)  # by reset and sy.recover
         options = [{"num_warps": 4, "num_stages": 2}] * len(own)
         options[USERS : USERS + len(users)] = [one.options for one in taken]
 

@@ -26,6 +26,12 @@ class Made:
     told: dict[str, torch.Tensor]  # by form
     strides: dict[str, int]
 
+    def forget(self) -> None:
+        """What calls have seen: of one that failed, not all ranks have."""
+        seen = self.scratch["seen_ptr"].zero_()
+        if seen.is_cuda:  # calls of other streams add to it
+            torch.cuda.synchronize(seen.device)
+
 
 def made_for(prepared: Any, of: dict[str, Any], device: torch.device, place: tuple[str, int]) -> Made:
     """For a program of which `of` is said."""
