@@ -1,5 +1,5 @@
 """A user's own grouped product, fused with the way of rows to their experts' ranks, of which only the device knows how many they
-are; run by test_stages.py.
+are; run by test_ragged.py.
 
     host_ragged.py RANKS [CHECK …]
 """
