@@ -17,6 +17,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from host_script import expect, run_checks  # noqa: E402
 from matmul_pointers import matmul_kernel  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
 K, N = 32, 48
 ops = sy.ops
@@ -92,6 +93,80 @@ def check_exported(_name: str, size: int) -> None:
                     atol=1e-2,
                     msg=lambda said, name=name: f"{name}: {said}",
                 )
+
+
+def check_by_itself(_name: str, size: int) -> None:
+    """A function that is compiled itself, or is called behind a break, is an op of a graph; what no op does is left to run."""
+    x, w, graphs = torch.randn(16, K), torch.randn(K, N), []
+    back, strategy = w.t().contiguous(), sy.Strategy(split=1)
+
+    def noting(graph, _inputs):
+        graphs.extend(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        torch._dynamo.graph_break()
+        return ops.matmul_all_reduce(y, w)
+
+    def given_up(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(1):  # a break in a loop, behind which torch compiles nothing of this frame
+            torch._dynamo.graph_break()
+            y = ops.matmul_all_reduce(x, w)
+        return y
+
+    for name, function, given, options in (
+        ("feed_forward", ops.feed_forward, (x, w, back), {"activation": "silu"}),
+        ("all_gather_matmul", ops.all_gather_matmul, (x, w), {}),
+        ("matmul_all_reduce", ops.matmul_all_reduce, (x, w), {}),
+        ("matmul_all_reduce", broken, (x,), {}),
+        ("matmul_all_reduce", given_up, (x,), {}),
+    ):
+        torch._dynamo.reset()
+        graphs.clear()
+        whole = function not in (broken, given_up)
+        made = torch.compile(function, backend=noting, fullgraph=whole)(*given, **options)
+        torch.testing.assert_close(made, function(*given, **options), rtol=1e-2, atol=1e-2)
+        expect(f"syncopate.{name}" in graphs, f"{function.__name__}: {graphs}")
+    torch._dynamo.reset()
+    graphs.clear()
+    for _ in range(2):
+        made = torch.compile(ops.matmul_all_reduce, backend=noting)(x, w, strategy=strategy)
+        torch.testing.assert_close(made, ops.matmul_all_reduce(x, w), rtol=1e-2, atol=1e-2)
+    rows, handle = torch.compile(ops.dispatch, backend=noting)(x, torch.zeros(16, 2, dtype=torch.int32), size)
+    torch.compile(ops.combine, backend=noting)(rows, torch.ones(16, 2), handle)
+    expect(not graphs, f"of what is to be left: {graphs}")
+    torch._dynamo.reset()
+
+
+def check_wrong(_name: str, size: int) -> None:
+    """What an eager call refuses raises the same where it is compiled, and ends a whole graph."""
+    x, w, leaf = torch.randn(16, K), torch.randn(K, N), torch.randn(K, N).requires_grad_()
+    mesh = init_device_mesh("cpu", (size,))
+    for what, call in {
+        "a broadcast": lambda x: ops.matmul_all_reduce(x, w, out=torch.empty(2, 16, N)),
+        "another dtype": lambda x: ops.matmul_all_reduce(x, w, out=torch.empty(16, N, dtype=torch.float64)),
+        "a gradient of w": lambda x: ops.matmul_all_reduce(x, leaf, out=torch.empty(16, N)),
+        "a gradient of out": lambda x: ops.matmul_all_reduce(x, w, out=torch.empty(16, N).requires_grad_()),
+        "a mesh": lambda x: ops.matmul_all_reduce(x, w, mesh),
+    }.items():
+        said = []
+        for compiled in (False, True):
+            try:
+                (torch.compile(call, backend="aot_eager") if compiled else call)(x)
+            except (RuntimeError, ValueError, TypeError) as error:
+                said.append(f"{type(error).__name__}: {error}")
+            else:
+                expect(False, f"{what}: not refused, {compiled=}")
+        expect(said[0] == said[1], f"{what}: {said}")
+        torch._dynamo.reset()
+        try:
+            torch.compile(call, backend="aot_eager", fullgraph=True)(x)
+        except Exception:
+            pass
+        else:
+            expect(False, f"{what}: not refused in a whole graph")
+        torch._dynamo.reset()
 
 
 def check_refused(_name: str, size: int) -> None:

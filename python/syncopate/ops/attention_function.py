@@ -16,7 +16,7 @@ import torch
 from ..call import cache
 from ..call.arguments import require_whole
 from ..call.autocast import cast_operands, is_any_enabled
-from ..call.in_graphs import runs_whole, traced
+from ..call.in_graphs import joins_graphs, traced
 from ..call.places import require_tensors
 from ..face.rows import documents_of, rows_of_ranks, unequal_rows
 from ..group import Group
@@ -32,7 +32,7 @@ from .operator import members_of
 MOST = 16
 
 
-@runs_whole
+@joins_graphs
 def attention(
     q: torch.Tensor,
     k: torch.Tensor,

@@ -16,7 +16,7 @@ import torch
 from ..call import known
 from ..call.autocast import cast_operands, is_any_enabled
 from ..call.cache import run
-from ..call.in_graphs import refuse_tracing, runs_whole, traced
+from ..call.in_graphs import joins_graphs, refuse_tracing, runs_whole, traced
 from ..call.laid_out import rows
 from ..call.places import require_tensors
 from ..group import Group
@@ -159,7 +159,7 @@ class FeedForward(Operator):
         return total[rows_of(self.m, self.group.size, self.group.rank)]
 
 
-@runs_whole
+@joins_graphs
 def feed_forward(
     x: torch.Tensor,
     w1: torch.Tensor,

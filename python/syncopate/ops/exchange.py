@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..call.in_graphs import runs_whole
+from ..call.in_graphs import joins_graphs
 from ..group import Group
 from ..strategy import Strategy, given
 from .product import OneProduct, call_cached
@@ -52,7 +52,7 @@ class AllToAllMatmul(Exchange):
         return self.product_of_all(x, weights, self.block)
 
 
-@runs_whole
+@joins_graphs
 def matmul_all_to_all(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -74,7 +74,7 @@ def matmul_all_to_all(
     )
 
 
-@runs_whole
+@joins_graphs
 def all_to_all_matmul(
     x: torch.Tensor,
     w: torch.Tensor,

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..call.in_graphs import runs_whole
+from ..call.in_graphs import joins_graphs
 from ..group import Group
 from ..strategy import Strategy, given
 from .product import OneProduct, call_cached
@@ -59,7 +59,7 @@ class MatmulAllReduce(Reduction):
     everywhere = True
 
 
-@runs_whole
+@joins_graphs
 def matmul_reduce_scatter(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -82,7 +82,7 @@ def matmul_reduce_scatter(
     )
 
 
-@runs_whole
+@joins_graphs
 def matmul_all_reduce(
     x: torch.Tensor,
     w: torch.Tensor,
