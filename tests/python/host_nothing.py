@@ -95,6 +95,59 @@ def check_others(_name: str, size: int) -> None:
     zeros(w1.grad, (1, 32, 64), "moe, gradient")
 
 
+def check_mixtures(name: str, size: int) -> None:
+    """Of no tokens, also where the router's weights alone ask for a gradient, by torch's op, and in a graph."""
+    x, ids = torch.ones(0, 32), torch.zeros(0, 2, dtype=torch.int32)
+    w1, w2 = torch.ones(1, 32, 64), torch.ones(1, 32, 32)
+    by_op = lambda *given: torch.ops.syncopate.moe(*given, name)  # noqa: E731
+    by_function = lambda *given: sy.ops.moe(*given)  # noqa: E731
+    for what, call in {
+        "a function": by_function,
+        "an op": by_op,
+        "in a graph": torch.compile(by_function, backend="aot_eager", fullgraph=True),
+        "an op in a graph": torch.compile(by_op, backend="aot_eager", fullgraph=True),
+    }.items():
+        for which in range(4):
+            given = [x.clone(), torch.ones(0, 2), w1.clone(), w2.clone()]
+            leaf = given[which].requires_grad_()
+            y = call(given[0], ids, *given[1:])
+            zeros(y.detach(), (0, 32), what)
+            y.sum().backward()
+            zeros(leaf.grad, tuple(leaf.shape), f"{what}, gradient {which}")
+        with torch.no_grad():
+            zeros(call(x, ids, torch.ones(0, 2), w1, w2), (0, 32), what)
+        half = [one.bfloat16() for one in (x, w1, w2)]  # and the router's weights as they are
+        zeros(call(half[0], ids, torch.ones(0, 2), *half[1:]), (0, 32), what, torch.bfloat16)
+    for call in (by_function, by_op):
+        refused(
+            "moe",
+            partial(call, x, ids, torch.ones(0, 2).half(), w1, w2),
+            ValueError,
+            "topk_weights: expected torch.float32",
+        )
+
+
+def check_fp8(name: str, size: int) -> None:
+    """Of no rows, with a bias in the output's dtype, and a mixture of no tokens."""
+    fp8 = torch.float8_e4m3fn
+    x, w = torch.ones(0, 32).to(fp8), torch.ones(48, 32).to(fp8).t()
+    scales = torch.ones(0), torch.ones(48)
+    for dtype in (torch.bfloat16, torch.float16):
+        y = sy.ops.all_gather_matmul(x, w, bias=torch.ones(48, dtype=dtype), scales=scales, out_dtype=dtype)
+        zeros(y, (0, 48), f"fp8, {dtype}", dtype)
+    refused(
+        "bias",
+        lambda: sy.ops.all_gather_matmul(x, w, bias=torch.ones(48), scales=scales),
+        ValueError,
+        "bias: expected torch.bfloat16",
+    )
+    w1, w2 = torch.ones(1, 64, 32).to(fp8).transpose(1, 2), torch.ones(1, 32, 32).to(fp8).transpose(1, 2)
+    routed = x, torch.zeros(0, 2, dtype=torch.int32), torch.ones(0, 2), w1, w2
+    scales = [torch.ones(0), torch.ones(1, 64), torch.ones(1, 32)]
+    zeros(sy.ops.moe(*routed, scales=scales), (0, 32), "moe of fp8", torch.bfloat16)
+    zeros(torch.ops.syncopate.moe_scaled(*routed, scales, name), (0, 32), "its op", torch.bfloat16)
+
+
 def refused(what: str, call, kind: type[Exception], said: str) -> None:
     try:
         call()

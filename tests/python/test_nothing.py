@@ -10,7 +10,7 @@ pytest.importorskip("syncopate._syncopate", reason="the extension module is not 
 SCRIPT = Path(__file__).resolve().parent / "host_nothing.py"
 
 
-@pytest.mark.parametrize("what", ["products", "others", "operands"])
+@pytest.mark.parametrize("what", ["products", "others", "mixtures", "fp8", "operands"])
 def test_what_is_not_there_gives_nothing_or_is_named(what, run):
     outcome = run(sys.executable, SCRIPT, 2, f"check_{what}")
     assert outcome.code == 0, outcome.out + outcome.err

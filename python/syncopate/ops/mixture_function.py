@@ -16,7 +16,7 @@ import torch
 from ..call import cache
 from ..call.arguments import require_whole
 from ..call.autocast import cast_operands, is_any_enabled
-from ..call.in_graphs import refuse_tracing, runs_whole, traced
+from ..call.in_graphs import joins_graphs, refuse_tracing, traced
 from ..call.places import require_tensors
 from ..group import Group
 from ..strategy import Strategy
@@ -84,7 +84,7 @@ def extents_of(
     return x.shape[0], w1.shape[0] * experts, ids.shape[1], x.shape[1], w2.shape[1] * inner
 
 
-@runs_whole
+@joins_graphs
 def moe(
     x: torch.Tensor,
     topk_ids: torch.Tensor,
@@ -160,14 +160,11 @@ def moe(
     given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
     routed = (x, topk_ids, topk_weights, w1, w2)
     members = members_of(group, "cuda" if x.is_cuda else "host")
-    if not x.shape[0]:
-        extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
-        as_made = out_dtype or (torch.bfloat16 if is_fp8 else x.dtype)
-        return of_nothing(
-            "moe", members, extents, {"x": x, "w1": w1, "w2": w2}, x.shape, dtype=as_made, options=parallel
-        )
     if is_fp8:
         refuse_gradients_of_fp8("sy.ops.moe", given, scales)
+    if not x.shape[0]:
+        return of_no_tokens(*routed, members, parallel, out_dtype)
+    if is_fp8:
         return of_fp8(*routed, scales, members, activation, bound, over, parallel, out_dtype, **own)
     extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
     if "products" in own:
@@ -186,6 +183,24 @@ def refuse_gradients_of_fp8(kind: str, given: Mapping[str, torch.Tensor], scales
         given |= dict(zip(("scale_x", "scale_w1", "scale_w2"), scales, strict=False))
     given = {name: one for name, one in given.items() if isinstance(one, torch.Tensor)}
     refuse_gradients(f"{kind} of fp8", "sy.ops.moe of bf16", given, list(given.values()))
+
+
+def of_no_tokens(
+    x: torch.Tensor,
+    topk_ids: torch.Tensor,
+    topk_weights: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    members: Group,
+    parallel: str,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`moe` in `members` of T = 0."""
+    extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
+    of_y = out_dtype or (torch.bfloat16 if x.dtype == torch.float8_e4m3fn else x.dtype)
+    given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
+    dtypes = {"topk_weights": (torch.float32, of_y)}
+    return of_nothing("moe", members, extents, given, x.shape, dtype=of_y, dtypes=dtypes, options=parallel)
 
 
 def of_fp8(
@@ -214,7 +229,7 @@ def of_fp8(
     return cache.run(operator.run, *given, [one.contiguous() for one in scales])[0]
 
 
-@runs_whole
+@joins_graphs
 def dispatch(
     x: torch.Tensor,
     topk_ids: torch.Tensor,
@@ -241,7 +256,7 @@ def dispatch(
     return cache.run(operator.dispatch, x.contiguous(), topk_ids.contiguous())
 
 
-@runs_whole
+@joins_graphs
 def combine(rows: torch.Tensor, topk_weights: torch.Tensor | None, handle: Handle) -> torch.Tensor:
     """y [T, H]: rows [., H] as `dispatch` left them, back at the ranks of their tokens, which add each token's in the order of its
     topk in fp32, by topk_weights [T, topk]; None: as they are. Collective."""

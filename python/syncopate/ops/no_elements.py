@@ -22,16 +22,19 @@ def of_nothing(
     *,
     out: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
+    dtypes: Mapping[str, Sequence[torch.dtype]] | None = None,
     options: str = "",
 ) -> torch.Tensor:
     """Zeros of that shape, and of that dtype (default: the first operand's), also of the gradients of those operands that ask for one.
+    `dtypes`: of operands that may have others than the first one.
     Raises ValueError as an operator does, for operands that do not fit together, and where the ranks' calls differ."""
     first, *others = operands.items()
     for other, one in others:
-        if one.dtype != first[1].dtype or one.device != first[1].device:
-            raise ValueError(
-                f"{other}: expected {first[1].dtype} on {first[1].device}, as {first[0]} is, got {one.dtype} on {one.device}"
-            )
+        taken = (dtypes or {}).get(other, (first[1].dtype,))
+        if one.dtype not in taken or one.device != first[1].device:
+            expected = f"{' or '.join(map(str, taken))} on {first[1].device}"
+            as_first = f", as {first[0]} is" if taken == (first[1].dtype,) else ""
+            raise ValueError(f"{other}: expected {expected}{as_first}, got {one.dtype} on {one.device}")
     dtype = dtype or first[1].dtype
     call = (name, "of no elements", *extents, dtype, id(group), options)
 

@@ -233,10 +233,11 @@ def call_cached(
         return recorded(kind.name, members, (x, w), names, refused, bias=bias, **options)
     kinds, scales = scaling.taken(scales, x.shape[0], n, k)
     if 0 in (m, n, k):
+        of_y = out_dtype or (torch.bfloat16 if x.dtype == torch.float8_e4m3fn else x.dtype)
         y = of_nothing(
             kind.name, members, (m, n, k), {"x": x, "w": w} | ({} if bias is None else {"bias": bias}),
             (count(rows_of(m, members.size, members.rank)) if kind.shares_rows else m, n),
-            out=out, dtype=out_dtype or (torch.bfloat16 if x.dtype == torch.float8_e4m3fn else x.dtype), options=str(options),
+            out=out, dtype=of_y, dtypes={"bias": (of_y,)}, options=str(options),
         )  # fmt: skip
         return activated(y if bias is None else y.add_(bias), options.get("activation", ""))
     laid, (given_w, transposed) = rows(x), weight(w)

@@ -9,10 +9,12 @@ as sy.ops.moe with scales. It makes no gradients, and refuses to be asked for on
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .. import _syncopate
 from ..call import cache
@@ -57,9 +59,14 @@ def _moe(
     named = dict(zip(("x", "topk_weights", "w1", "w2"), differentiable, strict=True))
     _require_tensors(named | {"topk_ids": topk_ids})
     refuse_tangents(named)
-    if torch.is_grad_enabled() and any(one.requires_grad for one in differentiable):
+    asking = [one for one in differentiable if torch.is_grad_enabled() and one.requires_grad]
+    if asking and not statically_known_true(x.shape[0] == 0):
         return torch.ops.syncopate.moe_kept(*given)[0]
-    return torch.ops.syncopate.moe_forward(*given)
+    with torch.no_grad() if asking else nullcontext():
+        y = torch.ops.syncopate.moe_forward(*given)
+    for one in asking:  # of no tokens a gradient is all zeros
+        y = y + one.reshape(-1)[:0].sum().to(y.dtype)
+    return y
 
 
 def _moe_scaled(x, topk_ids, topk_weights, w1, w2, scales, *rest, out_dtype=None) -> torch.Tensor:
@@ -102,6 +109,9 @@ def _run(
         raise ValueError("x: the op takes no fp8: call sy.ops.moe with scales")
     given = [one.contiguous() for one in (x, ids, weights, w1, w2)]
     group = _group(group_name, x)
+    if part == "whole" and not x.shape[0]:
+        report.count("moe", report.FUSED)
+        return (mixture_function.of_no_tokens(*given, group, parallel),)
     extents = mixture_function.extents_of(x, ids, w1, w2, group.size, parallel)
     options = {"activation": activation, "bound": bound or None, "over": over, "part": part}
     operator = mixture_function.kept(extents, x.dtype, group, parallel, **options)
@@ -130,15 +140,18 @@ def _scaled(
     *,
     out_dtype=None,
 ) -> torch.Tensor:
-    from ..ops.mixture_function import of_fp8
+    from ..ops.mixture_function import of_fp8, of_no_tokens
 
     if x.dtype != torch.float8_e4m3fn:
         raise ValueError(
             f"x: syncopate.moe_scaled takes {torch.float8_e4m3fn}, got {x.dtype}, which syncopate.moe takes"
         )
     report.count("moe", report.FUSED)
+    group = _group(group_name, x)
+    if not x.shape[0]:
+        return of_no_tokens(x, topk_ids, topk_weights, w1, w2, group, parallel, out_dtype)
     options = (activation, bound or None, over, parallel, out_dtype)
-    return of_fp8(x, topk_ids, topk_weights, w1, w2, scales, _group(group_name, x), *options)
+    return of_fp8(x, topk_ids, topk_weights, w1, w2, scales, group, *options)
 
 
 @torch._disable_dynamo
