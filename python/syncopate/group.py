@@ -84,7 +84,7 @@ class Group:
     @functools.cached_property
     def machine(self) -> str:
         """The machine by which all its ranks choose, where theirs are not the same (a rank may have a file of its own): the text of
-        rank 0's; else "". Collective the first time."""
+        rank 0's; else "". Collective the first time. Where a rank cannot read its file, all raise: that rank its own error."""
         if self.size == 1 or self.rendezvous is None:
             return ""
         name, sms = "", 0
@@ -92,15 +92,23 @@ class Group:
             import torch
 
             name, sms = torch.cuda.get_device_name(self.ordinal), self.multiprocessors()
-        text = _syncopate.tune.machine_text(name, self.size // self.nodes, sms)
-        digest = hashlib.sha256(text.encode()).hexdigest()
+        read = functools.partial(_syncopate.tune.machine_text, name, self.size // self.nodes, sms)
         meet = functools.partial(_syncopate.all_gather, self.rendezvous, timeout=self.meeting_seconds)
-        with self.calling(
-            "the group's machine"
-        ):  # also where the ranks' calls differ, which they are to be told of as calls
-            if len(set(meet("the machine file", digest))) == 1:
-                return ""
-            return meet("the machine file of rank 0", text if self.rank == 0 else "")[0]
+        caller = self.rendezvous.caller
+        try:
+            # A name of its own: where the ranks' calls differ, they are to be told of them as calls.
+            with self.calling("the group's machine"):
+                text = self.together("the machine file, which is read", read)
+                digest = hashlib.sha256(text.encode()).hexdigest()
+                if len(set(meet("the machine file", digest))) == 1:
+                    return ""
+                return meet("the machine file of rank 0", text if self.rank == 0 else "")[0]
+        except FailedTogether as failed:
+            if failed.__cause__ is not None:
+                raise failed.__cause__ from None
+            raise FailedTogether(f"the group's machine: {failed}") from None
+        except (_syncopate.MachineError, _syncopate.UsageError) as error:
+            raise type(error)(f"{caller}: {error}" if caller else str(error)) from None
 
     def goes_on(self, rendezvous: _syncopate.Rendezvous, in_store: Sequence[int], new: Group | None) -> None:
         """With the ranks of a rendezvous; `in_store`: which they are in its store, this group's or `new`'s."""

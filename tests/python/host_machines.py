@@ -70,7 +70,7 @@ def check_attention(_name: str, size: int) -> None:
     """The kind, whatever the call says beside its extents; also of the backward, and of a strategy that leaves it open."""
     q, k = torch.ones(1, 2, ROWS, D, dtype=torch.bfloat16), torch.ones(1, 2, ROWS, D, dtype=torch.bfloat16)
     given = (1, 2, 2, ROWS * size, D)
-    ring = lambda found: (sy.Strategy(kind="ring"), *found[1:])  # noqa: E731
+    ring = lambda found: (sy.Strategy(kind="ring"), *found[1:3], "rank 1 says so")  # noqa: E731
     for options in (
         {}, {"causal": True}, {"cu_seqlens": [0, 5, ROWS * size]}, {"window": 5, "causal": True}, {"scale": 0.5},
         {"split": 2}, {"sharding": "zigzag"}, {"strategy": sy.Strategy(split=2)}, {"even": True},
@@ -79,7 +79,7 @@ def check_attention(_name: str, size: int) -> None:
             made = sy.ops.Attention(*given, **options)
             own = torch.ones(1, 2, made.num_rows, D, dtype=torch.bfloat16)
             made(own, own, own)
-            agree(f"attention, {options}", made.kind)
+            agree(f"attention, {options}", (made.kind, made.why))
             made.close()
     with apart(_syncopate.ops, "rank_attention_backward", lambda ranked: [("ring", 0, 1.0, ""), *ranked]):
         backward = sy.ops.AttentionBackward(*given, causal=True)
@@ -107,11 +107,42 @@ def check_experts(_name: str, size: int) -> None:
         sy.ops.combine(rows, weights, handle)
 
 
+def check_modes(_name: str, size: int) -> None:
+    """What SYNCOPATE_TUNE says on rank 0 is what all do: no rank waits for others that look for nothing."""
+    sy.set_deadline(30.0, setup=30.0)
+    before = os.environ.get("SYNCOPATE_TUNE", "read")
+    for modes in (("read", "off"), ("off", "read"), ("off", "auto"), ("auto", "off")):
+        os.environ["SYNCOPATE_TUNE"] = modes[dist.get_rank() > 0]
+        made = sy.ops.Moe(4, size, 2, 32, 32, torch.float32, bound=8 * size)  # which is not searched for
+        agree(f"moe, {modes}", made.strategy)
+        made.close()
+    os.environ["SYNCOPATE_TUNE"] = before
+    sy.set_deadline(30.0, setup=600.0)
+
+
+def check_unread(_name: str, size: int) -> None:
+    """A machine file that one rank cannot read ends the call on all ranks, which go on to the next one."""
+    sy.set_deadline(30.0, setup=30.0)
+    group, x, w = dist.new_group(), torch.ones(ROWS, 32), torch.ones(32, 32)
+    if dist.get_rank() == 1:
+        os.environ["SYNCOPATE_MACHINE"] = "/there/is/none.json"
+    try:
+        sy.ops.matmul_all_reduce(x, w, group)
+    except RuntimeError as error:
+        expect("/there/is/none.json: cannot be opened" in str(error), f"{error}")
+        expect(dist.get_rank() == 1 or "rank 1" in str(error), f"{error}")
+    else:
+        expect(False, "no error")
+    os.environ.pop("SYNCOPATE_MACHINE", None)
+    expect(bool((sy.ops.matmul_all_reduce(x, w, group) == 32 * size).all()), "the call after")
+    sy.set_deadline(30.0, setup=600.0)
+
+
 def check_machines(_name: str, size: int) -> None:
     """The machine that a group goes by: nobody's text where all have the same; else rank 0's."""
     os.environ["SYNCOPATE_MACHINE"] = "h200x2"
     expect(of_process_group(None, "host").machine == "", "the same on all ranks")
-    os.environ["SYNCOPATE_MACHINE"] = f"h200x{2 if dist.get_rank() == 0 else 4}"
+    os.environ["SYNCOPATE_MACHINE"] = f"h200x{2 if dist.get_rank() == 0 else 8}"
     group = of_process_group(dist.new_group(), "host")
     expect('"h200x2"' in group.machine, f"the machine is {group.machine[:100]}")
     agree("machine", group.machine)
@@ -128,6 +159,11 @@ def check_machines(_name: str, size: int) -> None:
         group=group,
     )
     agree("chosen", found)
+    problem = sy.strategy.Problem("matmul_all_reduce", 4096, 4096, 4096, torch.bfloat16, ranks=size)
+    alone = [None] * size
+    dist.all_gather_object(alone, sy.strategy.complete(problem, sy.Strategy()).name)
+    expect(len(set(alone)) == 2, f"by each rank's own machine: {alone}")
+    agree("completed", sy.strategy.complete(problem, sy.Strategy(), group))
     del os.environ["SYNCOPATE_MACHINE"]
 
 

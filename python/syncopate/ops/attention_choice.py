@@ -40,19 +40,17 @@ def chosen(
         looks and op.is_usual and strategy is None and group.nodes == 1 and (device or group.device == "host")
     )
     stored = scope(group.device) if known else {}
-    if stored:
-        search_if_asked(op.spec, group)
     with group.calling(op._what):
-        machine = group.machine
-    found, _, measured, op.why = _syncopate.choose_attention(
-        kernel.problem.shape, DTYPE_NAMES[op.dtype], op.all_rows, op.documents, op.causal, op.window,
-        "gluon" if op.is_gluon else "triton", (op.tiling.block_m, op.tiling.block_n), op.inner, op.kind, group.nodes, most,
-        device, cuda=group.device == "cuda", unfused=group.process_group is not None and strategy is None,
-        spec=op.spec if stored else "", hash=stored.get("kernel", ""), versions=stored.get("versions", ""),
-        machine=machine,
-    )  # fmt: skip
-    with group.calling(op._what):
-        found, measured = shared(found, measured, group)
+        if stored:
+            search_if_asked(op.spec, group)
+        found, _, *why = _syncopate.choose_attention(
+            kernel.problem.shape, DTYPE_NAMES[op.dtype], op.all_rows, op.documents, op.causal, op.window,
+            "gluon" if op.is_gluon else "triton", (op.tiling.block_m, op.tiling.block_n), op.inner, op.kind, group.nodes, most,
+            device, cuda=group.device == "cuda", unfused=group.process_group is not None and strategy is None,
+            spec=op.spec if stored else "", hash=stored.get("kernel", ""), versions=stored.get("versions", ""),
+            machine=group.machine,
+        )  # fmt: skip
+        found, (measured, op.why) = shared(found, why, group)
     if strategy is not None:
         return replace(strategy, kind=found.kind, inner=found.inner), False
     return found, measured

@@ -24,10 +24,9 @@ def require_bound(bound: Any) -> None:
 
 def tuned(spec: str, group: Group) -> Strategy | None:
     """What `syncopate tune` has found for it here (with SYNCOPATE_TUNE=auto searched first where nothing is stored), on all ranks what rank 0 has; None: what is chosen without it, which is
-    fused: calls may be captured, and the vendors' libraries need counts on the host. Collective."""
-    if _syncopate.tune.mode() == "off":
+    fused: calls may be captured, and the vendors' libraries need counts on the host. Rank 0's SYNCOPATE_TUNE is that of all. Collective."""
+    if search_if_asked(spec, group) == "off":
         return None
-    search_if_asked(spec, group)
     known = scope(group.device)
     found, _, measured, _ = _syncopate.tune.choose(
         spec, unfused=group.device == "host" and group.process_group is not None, kernel=known["kernel"],

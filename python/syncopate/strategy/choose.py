@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -16,6 +16,8 @@ from .tiling import device_name, exact_fp32
 
 if TYPE_CHECKING:
     from ..group import Group
+
+Beside = TypeVar("Beside", bool, list[Any])
 
 HOPPER = 9  # the compute capability's first figure
 
@@ -103,8 +105,8 @@ def choose_found(
     return (chosen, found) if group is None else shared(chosen, found, group)
 
 
-def shared(strategy: Strategy, found: bool, group: Group) -> tuple[Strategy, bool]:
-    """What rank 0 has given. Collective."""
+def shared(strategy: Strategy, found: Beside, group: Group) -> tuple[Strategy, Beside]:
+    """What rank 0 has given, and beside it what JSON can hold. Collective."""
     rendezvous = group.rendezvous
     if group.size == 1 or rendezvous is None:  # as of operators that are only made
         return strategy, found

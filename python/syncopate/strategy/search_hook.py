@@ -17,8 +17,18 @@ search: Callable[[Any, Any], None] | None = None
 search_spec: Callable[[str, Any], None] | None = None
 
 
-def search_if_asked(spec: str, group: Group) -> None:
-    """With SYNCOPATE_TUNE=auto, where nothing is stored for it. Collective."""
-    if _syncopate.tune.mode() == "auto" and search_spec is not None:
+def mode_of(group: Group) -> str:
+    """What SYNCOPATE_TUNE says on rank 0, for all. Collective."""
+    mode = _syncopate.tune.mode()
+    if group.size == 1 or group.rendezvous is None:  # as of operators that are only made
+        return mode
+    return _syncopate.all_gather(group.rendezvous, "SYNCOPATE_TUNE", mode, group.meeting_seconds)[0]
+
+
+def search_if_asked(spec: str, group: Group) -> str:
+    """With SYNCOPATE_TUNE=auto on rank 0, where nothing is stored for it. What it says there. Collective."""
+    mode = mode_of(group)
+    if mode == "auto" and search_spec is not None:
         group.rendezvous.timeout = group.meeting_seconds
         search_spec(spec, group)
+    return mode
