@@ -200,6 +200,7 @@ gluon_attention_backward_call.make_dq = lambda *_, **__: None
 groups.Group.multiprocessors = lambda self, on_host=132: 132
 groups.require_device = lambda name: None
 face.device_name = lambda: "NVIDIA H100 80GB HBM3"
+torch.cuda.get_device_name = lambda _=None: face.device_name()
 prepared.compiler_of = compiler_of
 jit.current_stream = lambda: 0
 torch.cuda.is_current_stream_capturing = lambda: False
@@ -275,6 +276,27 @@ def check_a_grouped_kernel_of_the_users(group: sy.Group) -> None:
     except ValueError as error:
         assert "5 rows more than 64 come to a rank" in str(error), error
     fused.check()
+    fused.close()
+
+
+def check_grouped_kernels_that_follow(group: sy.Group) -> None:
+    """The table of one that follows is complete as it is uploaded, and again after a reset, which puts it back."""
+    plan = sy.plans.push_groups(sy.Mesh(gpu=group.size), sy.Tensor("A", (64, 64), "bf16"), 2 * group.size)
+    bind = [{"a_ptr": "A", "offsets_ptr": "counts"}, {"offsets_ptr": "counts"}]
+    fused = sy.fuse([grouped_product, grouped_product], plan, bind, group=group)
+    x, w, counts = zeros(64, 64), zeros(2, 64, 64), zeros(2 * group.size, dtype=torch.int32)
+    sizes = (counts, 64, 64, 16, 16, 16)
+    made, then = zeros(64, 64), zeros(64, 64)
+    fused.run([fused.call(0, (2, 4, 4), x, w, made, *sizes), fused.call(1, (2, 4, 4), made, w, then, *sizes)])
+    (prepared,) = fused.prepared
+    table = prepared.op.table_tensor_of(4)
+    before = table.clone()
+    assert int(before[_syncopate.layout.NUM_SLOTS]) == 2 * 4 * 4, before
+    fused.check()
+    table.zero_()
+    dist.barrier()
+    fused.reset()
+    assert torch.equal(before, prepared.op.table_tensor_of(4))
     fused.close()
 
 
@@ -453,6 +475,7 @@ def cases() -> list[tuple[str, Callable[[sy.Group], None]]]:
     found: list[tuple[str, Callable[[sy.Group], None]]] = [
         ("a kernel of the user's", check_a_kernel_of_the_users),
         ("a grouped kernel of the user's", check_a_grouped_kernel_of_the_users),
+        ("grouped kernels that follow", check_grouped_kernels_that_follow),
         ("functions", check_functions),
         ("set-ups", check_what_set_ups_leave),
         ("torch's attention", check_attention_op),
