@@ -69,15 +69,15 @@ def test_a_mixtures_winner_that_does_not_run_gives_way_to_the_default_on_all_ran
 def test_attentions_winner_that_does_not_run_gives_way_to_another_kind_on_all_ranks(run, syncopate, tmp_path):
     from syncopate.strategy.store_scope import scope
 
-    heads = (2, 4, 6, 8)
+    heads = {2: 128, 4: 128, 6: 128, 8: 128, 10: 16}  # and rows of all ranks
 
     def winner(count: int) -> dict:
         return {
             **scope("host"),
             "family": f"attention:B=1,H={count},HKV={count},D=16,causal=0,dtype=bf16",
-            "rows": 128,
+            "rows": heads[count],
             "ranks": RANKS,
-            "strategy": {"kind": "ring", "split": 2},
+            "strategy": {"kind": "ring", "split": 2 if heads[count] == 128 else 1},
             **dict.fromkeys(("us", "default_us", "unfused_us"), 1.0),
             "when": 1,
             "trials": [],
@@ -86,7 +86,7 @@ def test_attentions_winner_that_does_not_run_gives_way_to_another_kind_on_all_ra
     file = tmp_path / "winners.json"
     file.write_text(json.dumps({"schema": "syncopate.tuning/1", "results": [*map(winner, heads)]}))
     cache = {"SYNCOPATE_CACHE_DIR": str(tmp_path), "SYNCOPATE_TUNE": "read"}
-    assert syncopate("tune", "--import", file, **cache).out == "4 of 4 results are new here\n"
+    assert syncopate("tune", "--import", file, **cache).out == "5 of 5 results are new here\n"
     environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": str(HERE.parents[1] / "python"), **cache}
     outcome = run(sys.executable, HERE / "host_found_attention.py", RANKS, *heads, **environment)
     assert outcome.code == 0, outcome.out + outcome.err

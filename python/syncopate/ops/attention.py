@@ -199,8 +199,9 @@ class Attention:
         kernel.relays = made.relays
         if made.passes is not None:
             return AttentionPasses(
-                made, kernel, self.all_rows, self.strategy, what=self._what, **self._timing
-            )
+                made, kernel, self.all_rows, self.strategy, what=self._what, in_step=self._on_trial,
+                **self._timing,
+            )  # fmt: skip
         kernel.together = made.together
         if made.placed:  # Q and O, which do not move, are read and stored where the user has them
             kernel.place(self.rows)

@@ -74,7 +74,7 @@ class AttentionPasses:
         kernel: AttentionKernel,
         rows: Sequence[Rows],
         strategy: Strategy,
-        **timing: Any,
+        **options: Any,
     ) -> None:
         problem, self.group, self.device = kernel.problem, kernel.group, kernel.device
         self.b, self.h, self.hkv, self.s, self.d = problem.shape
@@ -99,7 +99,7 @@ class AttentionPasses:
             self.group,
             strategy,
             in_heap=True,
-            **timing,
+            **options,
         )
         self.prepared: Prepared | None = None
 
