@@ -67,15 +67,15 @@ def _message(what: str) -> str:
     )
 
 
-def runs_whole(method: Function) -> Function:
-    """Of an object's method that others compile calls of: where a call is no part of a graph, torch.compile looks into none of its
-    frames, nor into those of what it calls, which set up and run what no graph can hold."""
+def runs_whole(function: Function) -> Function:
+    """Of what others compile calls of, such as an object's method: where a call is no part of a graph, torch.compile looks into none of
+    its frames, nor into those of what it calls, which set up and run what no graph can hold. Nor does it take a frame of it as a graph."""
     frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
     names = "set_code_exec_strategy", "_FrameAction", "_FrameExecStrategy"
     if all(hasattr(frames, name) for name in names):
         skip = frames._FrameAction.SKIP
-        frames.set_code_exec_strategy(method.__code__, frames._FrameExecStrategy(skip, skip))
-    return method
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    return function
 
 
 def joins_graphs(function: Function) -> Function:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from ..call.in_graphs import joins_graphs
 from ..group import Group
 from ..strategy import Strategy, given
 from .product import OneProduct, call_cached
@@ -52,7 +51,6 @@ class AllToAllMatmul(Exchange):
         return self.product_of_all(x, weights, self.block)
 
 
-@joins_graphs
 def matmul_all_to_all(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -74,7 +72,6 @@ def matmul_all_to_all(
     )
 
 
-@joins_graphs
 def all_to_all_matmul(
     x: torch.Tensor,
     w: torch.Tensor,

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from ..call.in_graphs import joins_graphs
 from ..group import Group
 from ..strategy import Strategy, given
 from .product import OneProduct, call_cached
@@ -65,7 +64,6 @@ class AllGatherMatmul(OneProduct):
         return self.product_of_all(x, weights, axis=self.axis)
 
 
-@joins_graphs
 def all_gather_matmul(
     x: torch.Tensor,
     w: torch.Tensor,

@@ -173,6 +173,7 @@ def _scales(given: Mapping[str, torch.Tensor]) -> Scales | tuple[()]:
     return (given["scale_x"], given["scale_w"]) if "scale_x" in given else ()
 
 
+@runs_whole
 def call_cached(
     kind: type[OneProduct],
     x: torch.Tensor,
@@ -187,7 +188,8 @@ def call_cached(
     **options: Any,
 ) -> torch.Tensor:
     """kind's function of x [M, K] and w [K, N]. `gathered`: the axis along which x is this rank's part. `scales`: of x
-    and w, as a user gives them. `options`: of the operator; `strategy` only where a user gives one."""
+    and w, as a user gives them. `options`: of the operator; `strategy` only where a user gives one. The function itself does no more
+    than call it, so that torch.compile may take its frame."""
     if torch.compiler.is_compiling():
         refused = {
             "scales": scales is not None,

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from ..call.in_graphs import joins_graphs
 from ..group import Group
 from ..strategy import Strategy, given
 from .product import OneProduct, call_cached
@@ -59,7 +58,6 @@ class MatmulAllReduce(Reduction):
     everywhere = True
 
 
-@joins_graphs
 def matmul_reduce_scatter(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -82,7 +80,6 @@ def matmul_reduce_scatter(
     )
 
 
-@joins_graphs
 def matmul_all_reduce(
     x: torch.Tensor,
     w: torch.Tensor,
