@@ -32,13 +32,11 @@ def traced(
     graph where it may, for what that op does not take: `refused` says by reason whether that holds. So for an `out` that an eager call
     refuses, and then says why."""
     group_name = name_of(group)
-    given = (*operands, options.get("bias"), out)
-    recorded = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given)
-    refused = {
-        **refused,
-        "a sy.Group made without torch": not group_name,
-        "out= of a call that is recorded": out is not None and recorded,
-    }
+    refused = {**refused, "a sy.Group made without torch": not group_name}
+    if out is not None:
+        given = [one for one in (*operands, options.get("bias"), out) if one is not None]
+        recorded = torch.is_grad_enabled() and any(one.requires_grad for one in given)
+        refused["out= of a call that is recorded"] = recorded
     _refuse(name, refused)
     y = getattr(torch.ops.syncopate, name)(*operands, group_name, **options)
     if out is None:
