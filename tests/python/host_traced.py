@@ -186,14 +186,31 @@ def check_refused(_name: str, size: int) -> None:
         fused[grid](x, w, c, m, N, K, K, 1, N, 1, N, 1, BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, GROUP_M=1)
         return c
 
-    c = torch.empty(m, N)
+    c = torch.zeros(m, N)
     made_before = fused.call(0, grid, x, w, c, m, N, K, K, 1, N, 1, N, 1, BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, GROUP_M=1)  # fmt: skip
 
     def by_calls(_: torch.Tensor) -> torch.Tensor:
         fused.run([made_before])
         return c.clone()
 
+    def by_kind_of_program(program, ready) -> object:
+        def call(_: torch.Tensor) -> torch.Tensor:
+            program.run(ready)
+            return c.clone()
+
+        return call
+
+    chain = sy.fuse([matmul_kernel, matmul_kernel], bind=[{"c_ptr": "H"}, {"a_ptr": "H"}])
+    h, w2_of_h, y, blocks = torch.empty(16, N), torch.randn(N, N), torch.empty(16, N), {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "GROUP_M": 1}  # fmt: skip
+    links = [
+        chain.call(0, (N // 16,), x, w, h, 16, N, K, K, 1, N, 1, N, 1, **blocks),
+        chain.call(1, (N // 16,), h, w2_of_h, y, 16, N, N, N, 1, N, 1, N, 1, **blocks),
+    ]
+    chosen = sy.fuse(matmul_kernel, plan, bind={"a_ptr": "A"}, strategy="auto")
+
     for call, given, said in (
+        (by_kind_of_program(chain, links), x, "a fused kernel"),
+        (by_kind_of_program(chosen, [made_before]), x, "a fused kernel"),
         (
             lambda x: ops.matmul_all_reduce(x, w, strategy=strategy),
             x,
@@ -229,7 +246,15 @@ def check_refused(_name: str, size: int) -> None:
             made = torch.compile(call, backend="aot_eager")(given)
             torch.testing.assert_close(made, right, rtol=1e-2, atol=1e-2)
             torch._dynamo.reset()
-    fused.close(), object_.close(), attends.close(), backward.close(), experts.close()
+    (
+        fused.close(),
+        chain.close(),
+        chosen.close(),
+        object_.close(),
+        attends.close(),
+        backward.close(),
+        experts.close(),
+    )
 
 
 if __name__ == "__main__":

@@ -84,8 +84,7 @@ class ChainKernel(FusedKernel):
         """How each set of arguments runs, in the order of `prepared`."""
         return [self._chosen.get(id(one), "tiles") for one in self.prepared]
 
-    def run(self, calls: Sequence[Call]) -> None:
-        """One call of the chain, a Call for each kernel."""
+    def _run(self, calls: Sequence[Call]) -> None:
         prepared, items = self._find(calls)
         self.set_places(prepared, items)
         key = tuple(launch_key(value) for given in items for value in given.values())

@@ -185,6 +185,10 @@ class FusedKernel:
     def run(self, calls: Sequence[Call]) -> None:
         """One call of the program, a Call for each stage."""
         refuse_tracing("a fused kernel")
+        self._run(calls)
+
+    def _run(self, calls: Sequence[Call]) -> None:
+        """As each kind of program does it."""
         prepared = None
         try:
             prepared, items = self._find(calls)
@@ -202,7 +206,7 @@ class FusedKernel:
             if prepared is not None and isinstance(error, ValueError) and self.drops(prepared):
                 if not prepared.op.had_been_told:
                     raise
-                self.run(calls)  # what ended it was no news to this rank
+                self._run(calls)  # what ended it was no news to this rank
                 return
             raise
 

@@ -65,7 +65,7 @@ class RaggedKernel(FusedKernel):
             raise ValueError("offsets: there was no call")
         return self._last.scratch["offsets_ptr"]
 
-    def run(self, calls: Sequence[Call]) -> None:
+    def _run(self, calls: Sequence[Call]) -> None:
         prepared, items = self._find(calls)
         made = self._made[prepared]
         rows = self._require_rows(items, *made.place)
@@ -77,7 +77,7 @@ class RaggedKernel(FusedKernel):
         except ValueError:
             if not self.drops(prepared) or not prepared.op.had_been_told:
                 raise
-            self.run(calls)  # what ended it was no news to this rank
+            self._run(calls)  # what ended it was no news to this rank
             return
         self._last = made
         if not prepared.is_on_gpu:

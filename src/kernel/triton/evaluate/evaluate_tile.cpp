@@ -52,7 +52,7 @@ Evaluator::Flow Evaluator::walk_of_group(const Stmt& statement, Frame& frame, co
                                                  std::to_string(found.tile_loop->where.line));
     found.tile_loop = &statement;
     found.bound_taint |= taint;
-    found.strided = found.strided_x = false;  // that each is run once, number_tiles looks at
+    found.strided = found.strided_x = false;  // number_tiles looks whether each is run once
     note_carried_ids(statement, frame);
     for (;;) {
         const Value condition = evaluate(*statement.value, frame);
