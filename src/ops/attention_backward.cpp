@@ -72,6 +72,32 @@ std::int32_t sharing_of(const AttentionTask& task) {
     return task.kind == "ulysses" ? ranks : task.kind == "ulysses_ring" ? std::max(task.inner, 1) : 1;
 }
 
+/// In how many parts heads of K and V and their gradients go where no rank exchanges any: tiles of a part run together, so that its Q,
+/// dO and dQ's sums stay in the cache, and while the next part's run its gradients are on their way. As many heads go together as the
+/// kernel by itself takes (gluon_attention_backward_tiles.py).
+std::int32_t parts_of_circulation(const AttentionBackwardTask& task) {
+    constexpr std::int64_t kCache = 24 << 20, kTiles = 264, kLeastBytes = 3 << 18;
+    const AttentionTask& forward = task.forward;
+    const plan::AttentionShape& shape = forward.shape;
+    const bool whole = forward.sequence.window == 0 && forward.sequence.documents.empty();
+    if (!task.gluon || !forward.sequence.causal || !whole || forward.bounded || forward.kind != "all_gather")
+        return 1;
+    const std::int64_t queries = plan::most_rows(forward.rows);
+    std::int64_t shortest = shape.length;
+    for (const plan::Rows& rows : forward.rows)
+        for (const plan::Interval& run : rows) shortest = std::min(shortest, run.size());
+    const auto group = shape.heads / shape.kv_heads;
+    const auto blocks = (shape.length + forward.tile.block_n - 1) / forward.tile.block_n;
+    const std::int64_t cached = kCache / (8 * shape.head_dim * std::max<std::int64_t>(queries, 1)) / group;
+    const std::int64_t tiles = (kTiles + blocks - 1) / blocks;
+    const std::int64_t row_bytes = shape.head_dim * static_cast<std::int64_t>(plan::size_of(shape.dtype));
+    const std::int64_t sent = kLeastBytes / std::max<std::int64_t>(shortest * row_bytes, 1);
+    const std::int64_t together = std::max({cached, tiles, sent, shape.batch}) / shape.batch;
+    std::int64_t parts = shape.kv_heads;
+    while (parts > 1 && (shape.kv_heads % parts != 0 || shape.kv_heads / parts < together)) --parts;
+    return static_cast<std::int32_t>(parts);
+}
+
 /// Rows of LSE.heads and DELTA.heads: whole blocks of Q.
 std::int64_t padded_rows(const AttentionTask& task) {
     std::int64_t most = 0;
@@ -127,14 +153,19 @@ Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackw
     plan::AttentionBackwardOptions options = options_of(task);
     plan::AttentionShape shape = forward.shape;
     const bool all_exchange = exchanges && sharing_of(forward) == ranks;
-    if (forward.parts > 1 && !all_exchange)
-        return usage("parts: heads come in parts in the backward only where all ranks exchange them");
+    if (forward.parts > 1 && (forward.bounded || exchanges != all_exchange))
+        return usage("parts: in the backward heads come in parts neither in passes nor where groups exchange them");
     if (exchanges) options.padded = padded_rows(forward);
     // A program of two stages runs alike many tiles on all ranks: those that a mask hides from a group make zeros.
     if (exchanges && !all_exchange) options.moved.attended.clear();
-    if (all_exchange)
-        options.moved.parts =
-            forward.parts > 0 ? forward.parts : attention_backward_head_parts(shape, forward.rows);
+    if (forward.parts > 0) {
+        options.moved.parts = forward.parts;
+    } else if (all_exchange) {
+        options.moved.parts = attention_backward_head_parts(shape, forward.rows);
+    } else if (!exchanges) {  // instead of pieces of runs of rows
+        options.moved.parts = parts_of_circulation(task);
+        options.moved.split = std::max(1, options.moved.split / options.moved.parts);
+    }
     std::optional<plan::AttentionPasses> passes;
     if (forward.bounded) {
         if (exchanges || task.kept)
@@ -152,7 +183,7 @@ Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackw
                                     .bindings = bindings_of(task, exchanges),
                                     .exchanges = exchanges,
                                     .sharing = sharing_of(forward),
-                                    .together = parts > 1 ? shape.kv_heads / ranks / parts : 0,
+                                    .together = parts > 1 ? shape.kv_heads / sharing_of(forward) / parts : 0,
                                     .passes = std::move(passes)};
 }
 

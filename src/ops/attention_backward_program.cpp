@@ -73,7 +73,8 @@ Result<fuse::StagedProgram> programmed(const Problem& problem, const Strategy& s
         return usage(
             "attention_backward: where ranks exchange heads, its caller's tables make the program; take "
             "kind=all_gather, ring or double_ring");
-    const AttentionBackwardForm form{.causal = task.forward.sequence.causal, .whole = true};
+    const AttentionBackwardForm form{
+        .causal = task.forward.sequence.causal, .whole = true, .together = outline.together};
     SYNCOPATE_TAKE(kernel::Kernel kernel, kernel::stated::analyse(attention_backward_statement(form),
                                                                   called_with(task.forward, strategy)));
     fuse::StagedProgram made;

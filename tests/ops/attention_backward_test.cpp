@@ -1,6 +1,8 @@
 #include "syncopate/ops/attention_backward.hpp"
 
 #include <algorithm>
+#include <ranges>
+#include <span>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -54,6 +56,60 @@ TEST(AttentionBackward, MakesWhatLeavesBetweenTilesThatStay) {
         EXPECT_LT(first, 300);
         const auto last = std::find_if_not(slots.rbegin(), slots.rend(), is_own) - slots.rbegin();
         EXPECT_GE(last, 132);
+    }
+}
+
+// Under a causal mask some heads at a time: their gradients leave while the next ones' tiles run, behind the last ones short tiles that stay.
+TEST(AttentionBackward, RunsCausalTilesByHeadsThatStayInTheCache) {
+    const auto problem = parse_problem(
+        "attention_backward:S=16384,H=32,HKV=32,causal=1,kind=all_gather,sharding=zigzag,ranks=2");
+    const auto made = program(*problem, {});
+    ASSERT_TRUE(made) << made.error().to_string();
+    EXPECT_TRUE(plan::check(made->plan).empty());
+    const auto schedule = fuse::fuse(*made, fuse_options({}, fuse::Device::cuda));
+    ASSERT_TRUE(schedule) << schedule.error().to_string();
+    const std::vector<plan::Rows> rows =
+        attention_rows({.length = 16384, .causal = true}, 2, plan::Sharding::zigzag, 128, 1, false);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        const std::vector<fuse::Slot>& slots = schedule->ranks[rank].slots;
+        const auto coordinates = [&](const fuse::Slot& slot) -> const auto& {
+            return made->stages[0].kernel.tiles[static_cast<std::size_t>(slot.tile)].coord;
+        };
+        for (std::size_t first = 0; first + 132 <= slots.size(); first += 132) {
+            const auto heads = [&](const fuse::Slot& slot) { return coordinates(slot)[1]; };
+            const auto together = std::span(slots).subspan(first, 132);
+            const auto [least, most] = std::ranges::minmax(together | std::views::transform(heads));
+            EXPECT_LE(most - least, 7) << "two parts of four heads, behind slot " << first;
+        }
+        const auto is_own = [&](const fuse::Slot& slot) {
+            const std::int64_t row = coordinates(slot)[2] * 128;
+            return std::ranges::any_of(
+                rows[rank], [&](const plan::Interval& run) { return run.begin <= row && row < run.end; });
+        };
+        EXPECT_GE(std::ranges::find_if_not(slots, is_own) - slots.begin(), 60) << "while K and V come";
+        EXPECT_GE(std::find_if_not(slots.rbegin(), slots.rend(), is_own) - slots.rbegin(), 60)
+            << "while gradients leave";
+    }
+}
+
+// By whatever way K and V come, in parts of heads, gradients are summed part by part.
+TEST(AttentionBackward, CirculatesHeadsInParts) {
+    for (const char* kind : {"all_gather", "ring", "double_ring"}) {
+        for (const std::int32_t ranks : {2, 3, 4}) {
+            AttentionBackwardTask task{.forward = {}, .gluon = true};
+            task.forward.shape = {.batch = 2, .heads = 8, .kv_heads = 4, .length = 3072, .head_dim = 128};
+            task.forward.sequence = {.length = 3072, .causal = true};
+            task.forward.rows = plan::shard_rows(task.forward.sequence, ranks, plan::Sharding::zigzag, 128);
+            task.forward.kind = kind;
+            task.forward.parts = 4;
+            task.forward.tile = {.block_m = 64, .block_n = 128};
+            const auto outline = attention_backward_outline(task);
+            ASSERT_TRUE(outline) << outline.error().to_string();
+            EXPECT_EQ(outline->together, 1);
+            EXPECT_TRUE(plan::check(outline->plan).empty()) << kind << " of " << ranks;
+            task.forward.parts = 3;
+            EXPECT_FALSE(attention_backward_outline(task)) << "3 parts of 4 heads";
+        }
     }
 }
 
@@ -143,7 +199,7 @@ TEST(AttentionBackward, IsAProgramWhereGroupsExchangeHeads) {
         EXPECT_EQ(rank.slots.size(), 4U * 32 + 4U * 32)
             << "its heads, blocks of K, and then of its group's Q";
     const auto alone = exchanging(8, 4096, 2, true);
-    EXPECT_NE(alone.error().to_string().find("only where all ranks exchange them"), std::string::npos);
+    EXPECT_NE(alone.error().to_string().find("nor where groups exchange them"), std::string::npos);
 }
 
 TEST(AttentionBackward, TakesAnotherKindWhereTheForwardsHasNone) {

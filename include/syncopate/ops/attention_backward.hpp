@@ -38,8 +38,9 @@ struct BackwardAsked {
 [[nodiscard]] BackwardKind backward_kind(std::string_view forward, const BackwardAsked& asked);
 
 struct AttentionBackwardTask {
-    /// Its kind as backward_kind has it; block_m rows of Q, block_n of K and V. `parts`: of the heads that ranks exchange; 0:
-    /// attention_backward_head_parts.
+    /// Its kind as backward_kind has it; block_m rows of Q, block_n of K and V. `parts`: of heads, one after another; 0: where ranks
+    /// exchange heads attention_backward_head_parts, else as many as keep what tiles read of Q in the cache, and then a run of rows is
+    /// cut into `split` divided by them.
     AttentionTask forward;
     bool gluon = false;          ///< the kernel for Hopper; its parameters are called so
     bool deterministic = false;  ///< dQ by a kernel of its own, after the call; K and V stay for it

@@ -46,7 +46,7 @@ struct AttentionBackwardForm {
     /// Q and what goes with it come, too: elements of bounds_ptr say which blocks of it a tile reads.
     bool exchanges = false;
     bool whole = false;         ///< rows see all that a causal mask leaves: no windows, no documents
-    std::int64_t together = 0;  ///< `exchanges`: a rank's heads of K that come in one part; 0: all
+    std::int64_t together = 0;  ///< a rank's heads of K that come in one part; 0: all
     /// `exchanges`: in groups of ranks. What a tile reads of Q differs from group to group: all is awaited.
     bool groups = false;
 };

@@ -37,7 +37,7 @@ def stated_attention_backward(
     groups: bool = False,
 ) -> StatedKernel:
     """gluon_attention_backward by tables: a tile is a block of K. `exchanges`: Q and what goes with it come, too; then the
-    elements of bounds_ptr have to be known (`values`), and `together` is how many heads of K come in one part (0: all).
-    `whole`: rows see all that `causal` leaves. `groups`: of ranks exchange heads, and tiles await all of their Q."""
+    elements of bounds_ptr have to be known (`values`). `whole`: rows see all that `causal` leaves. `together`: heads of K that come
+    in one part (0: all). `groups`: of ranks exchange heads, and tiles await all of their Q."""
     said = _syncopate.ops.attention_backward_statement(causal, exchanges, whole, together, groups)
     return StatedKernel(gluon_attention_backward, **said)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Operands = tuple[
     torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor
 ]
-SPLIT = 4  # chunks of a run of rows on a GPU, unless `split` says, or heads come in parts: the last one's way back is all that nothing hides
+SPLIT = 4  # chunks of a run of rows on a GPU, unless `split` or parts of heads say: nothing hides the last one's way back
 
 #: why_kind of "auto".
 OF_AUTO = "the quickest by an estimate of its own, whatever the forward's kind"
@@ -44,7 +44,7 @@ class AttentionBackward(BackwardLaunches):
     """Gradients of q, k and v for one shape; arguments as of Attention, of the forward. With `bounded`, K and V come in passes, as
     many as leave equal slices of each run of rows: ValueError where there are none. `kind` is the one that is carried out, and
     `why_kind` says why it is not the one asked for, or that "auto" has taken it: by an estimate of its own, so that the forward's may be
-    another. `parts` is of the backward only where all ranks exchange heads. `deterministic`: dQ is made in a fixed order by a kernel of
+    another. `parts` is not of the backward where groups of ranks exchange heads. `deterministic`: dQ is made in a fixed order by a kernel of
     its own: two products more for each five. `kept`: calls give K and V of the whole sequence, [B, HKV, S, D], as the forward has gathered
     them, and only gradients move. `gathers`: over nodes tiles that wait must leave multiprocessors to NCCL; where they do not, a call
     gathers K and V by torch first, `bounded` or not, and goes on as with `kept`.
@@ -117,8 +117,12 @@ class AttentionBackward(BackwardLaunches):
             )  # fmt: skip
 
         def outlined() -> Any:
-            exchanged = self.kind == "ulysses"
-            parts, pieces = (options.get("parts", 0), options.get("split") or 1) if exchanged else (0, split)
+            exchanged, pieces = self.kind == "ulysses", options.get("split")
+            # Who asks for pieces of rows, which go around, asks for no parts of heads.
+            parts = options.get("parts") or (1 if pieces and not exchanged else 0)
+            if self.kind == "ulysses_ring":
+                parts = 0
+            pieces = (pieces or 1) if exchanged else split
             made = _syncopate.ops.attention_backward(task(parts), self.kind, inner, pieces)
             self.plan, self.exchanges, self._together = made.plan, made.exchanges, made.together
             self._shared_by = made.sharing  # neighbours that share the heads

@@ -30,11 +30,13 @@ public:
 
     Result<Plan> run() {
         hold();
-        if (!kept_) circulate();
-        if (options_.circulation == Circulation::all_gather)
-            send_back();
-        else
-            pass_back();
+        for (part_ = 0; part_ < options_.parts && !kept_; ++part_) circulate();
+        for (part_ = 0; part_ < options_.parts; ++part_) {
+            if (options_.circulation == Circulation::all_gather)
+                send_back();
+            else
+                pass_back();
+        }
         return plan_.take();
     }
 
@@ -44,6 +46,10 @@ private:
     }
     [[nodiscard]] Chunk whole_heads(std::int32_t tensor, const Interval& rows) const {
         return chunk(tensor, {0, shape_.kv_heads}, rows);
+    }
+
+    [[nodiscard]] Chunk part_heads(std::int32_t tensor, const Interval& rows) const {
+        return chunk(tensor, part_of({0, shape_.kv_heads}), rows);
     }
 
     void hold() {
@@ -57,8 +63,10 @@ private:
             }
             for (const std::int32_t tensor : sums_) {
                 for (const Interval& run : seen) plan_.produced({rank, whole_heads(tensor, run)}, true);
-                for (const Segment& segment : segments(rank))
-                    plan_.final_of({rank, whole_heads(tensor, segment.rows)}, segment.groups);
+                for (const Segment& segment : segments(rank)) {  // summed as they are sent
+                    for (part_ = 0; part_ < options_.parts; ++part_)
+                        plan_.final_of({rank, part_heads(tensor, segment.rows)}, segment.groups);
+                }
             }
         }
     }
@@ -71,7 +79,7 @@ private:
                 for (const Segment& segment : segments(to)) {
                     if (!std::ranges::binary_search(segment.groups, rank)) continue;
                     for (const std::int32_t tensor : sums_) {
-                        const Chunk moved = whole_heads(tensor, segment.rows);
+                        const Chunk moved = part_heads(tensor, segment.rows);
                         (void)plan_.join({rank, moved}, {to, moved}, Reduce::sum);
                     }
                 }
@@ -107,7 +115,7 @@ private:
                     const auto at = static_cast<std::size_t>(hop);
                     if (at + 1 >= path.size()) continue;
                     for (const std::int32_t tensor : sums_) {
-                        const Chunk moved = whole_heads(tensor, segment.rows);
+                        const Chunk moved = part_heads(tensor, segment.rows);
                         (void)plan_.transfer({path[at], moved}, {path[at + 1], moved}, Reduce::sum);
                     }
                 }
