@@ -4,7 +4,7 @@
 add_library(fake_cuda SHARED EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/fake_cuda/fake_cuda.cpp)
 set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda VERSION 1 SOVERSION 1
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fake_driver)
-target_include_directories(fake_cuda PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+target_include_directories(fake_cuda PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
 target_include_directories(fake_cuda SYSTEM PRIVATE ${cuda_include})
 target_link_libraries(fake_cuda PRIVATE syncopate_warnings)
 syncopate_layer_tests(driver syncopate_sync fake_cuda)

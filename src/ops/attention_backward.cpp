@@ -154,7 +154,8 @@ Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackw
     plan::AttentionShape shape = forward.shape;
     const bool all_exchange = exchanges && sharing_of(forward) == ranks;
     if (forward.parts > 1 && (forward.bounded || exchanges != all_exchange))
-        return usage("parts: in the backward heads come in parts neither in passes nor where groups exchange them");
+        return usage(
+            "parts: in the backward heads come in parts neither in passes nor where groups exchange them");
     if (exchanges) options.padded = padded_rows(forward);
     // A program of two stages runs alike many tiles on all ranks: those that a mask hides from a group make zeros.
     if (exchanges && !all_exchange) options.moved.attended.clear();

@@ -60,7 +60,8 @@ Statement attention_backward_statement(const AttentionBackwardForm& form) {
     made.parameters = {"k_desc", "v_desc", "dk_ptr", "dv_ptr", "bounds_ptr", "sy_schedule", "sy_control"};
     // Five products with all rows of Q; of a causal mask's tiles, on average, with half of them. Part by part, and in each the longest
     // first: by about as long as they take is told what has come when one begins.
-    const std::string products = form.causal ? "5 * BN * D * SQ * (H // HKV)" : "10 * BN * D * SQ * (H // HKV)";
+    const std::string products =
+        form.causal ? "5 * BN * D * SQ * (H // HKV)" : "10 * BN * D * SQ * (H // HKV)";
     if (form.whole && !(form.groups && form.causal)) made.operations = products;
     if (!form.exchanges) return made;
     std::string seen = ":";

@@ -13,6 +13,8 @@
 #include <set>
 #include <utility>
 
+#include "runtime/cuda/streams/copy_boxes.hpp"
+
 namespace fake_cuda {
 namespace {
 
@@ -305,11 +307,25 @@ std::function<void(const std::string&, void**)>& player() {
     static std::function<void(const std::string&, void**)> play;
     return play;
 }
+/// The one kernel that is played here: calls' operands are copied by it, as by the driver.
+void copy_boxes(const syncopate::runtime::device::CopyBoxesArguments& given) {
+    for (std::uint32_t i = 0; i < given.num_boxes; ++i) {
+        const auto& box = given.boxes[i];
+        const std::uint32_t lines = box.units / box.row_units;
+        for (std::uint32_t line = 0; line < lines; ++line) {
+            const std::uint64_t plane = line / box.rows, row = line % box.rows;
+            std::memcpy(at(box.dst + plane * box.dst_plane + row * box.dst_pitch),
+                        at(box.src + plane * box.src_plane + row * box.src_pitch), box.row_units * 16ULL);
+        }
+    }
+}
 CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void**) {
     {
         const std::lock_guard lock(state().mutex);
         state().launches.push_back(shape_of(*config));
     }
+    if (name_of(function) == "sy_copy_boxes")
+        copy_boxes(*static_cast<const syncopate::runtime::device::CopyBoxesArguments*>(*parameters));
     if (player()) player()(name_of(function), parameters);
     return note(name_of(function) + " on " + name_of(config->hStream));
 }

@@ -102,9 +102,7 @@ public:
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
         SYNCOPATE_TRY(require_whole_calls());
-        for (const StridedCopy* input : inputs) {
-            SYNCOPATE_TRY(enqueue_copy(api_, *input, stream));
-        }
+        SYNCOPATE_TRY(enqueue_local_copies(*context_, *module_, inputs, stream));
         EngineTurn::Held held;
         if (turn_) {
             SYNCOPATE_TRY(keep(held, take_turn(stream)));
@@ -335,9 +333,7 @@ private:
         if (!outputs.empty()) {  // they read what the waits are for, and what the posts let others overwrite
             arguments.num_posts = 0;
             SYNCOPATE_TRY(launch_end(arguments, stream));
-            for (const StridedCopy* output : outputs) {
-                SYNCOPATE_TRY(enqueue_copy(api_, *output, stream));
-            }
+            SYNCOPATE_TRY(enqueue_local_copies(*context_, *module_, outputs, stream));
             arguments.num_posts = num_posts;
             arguments.num_waits = 0;
         }

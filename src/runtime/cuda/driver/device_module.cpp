@@ -33,13 +33,15 @@ Result<std::unique_ptr<DeviceModule>> DeviceModule::load(std::shared_ptr<CudaCon
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->end, made->module_, "sy_end");
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->await, made->module_, "sy_await");
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->reduce, made->module_, "sy_reduce");
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->copy_boxes, made->module_, "sy_copy_boxes");
     // What runs beside a kernel that fills the shared memory must leave the multiprocessor as that kernel has
     // it set: a multiprocessor changes its division only when it is idle.
-    for (CUfunction function : {made->begin, made->end, made->await, made->reduce}) {
+    const auto functions = {made->begin, made->end, made->await, made->reduce, made->copy_boxes};
+    for (CUfunction function : functions) {
         SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                        CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
     }
-    for (CUfunction function : {made->begin, made->end, made->await, made->reduce}) {
+    for (CUfunction function : functions) {
         SYNCOPATE_TRY(load_now(api, function));
     }
     for (const auto& [engine, name] :

@@ -41,6 +41,7 @@ public:
     CUfunction engine_bulk = nullptr;  ///< for tables of which all goes in bulk
     CUfunction await = nullptr;
     CUfunction reduce = nullptr;
+    CUfunction copy_boxes = nullptr;
 
 private:
     explicit DeviceModule(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}

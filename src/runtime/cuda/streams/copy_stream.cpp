@@ -1,4 +1,10 @@
 #include "runtime/cuda/streams/copy_stream.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "runtime/cuda/streams/copy_boxes.hpp"
 #include "syncopate/try.hpp"
 
 #if SYNCOPATE_HAS_CUDA
@@ -12,6 +18,42 @@ namespace {
 bool is_box(const StridedCopy& copy) {
     return copy.src_plane % copy.src_pitch == 0 && copy.dst_plane % copy.dst_pitch == 0 &&
            copy.src_plane / copy.src_pitch >= copy.height && copy.dst_plane / copy.dst_pitch >= copy.height;
+}
+
+/// As sy_copy_boxes takes it.
+std::optional<device::CopyBox> box_of(const StridedCopy& copy) {
+    constexpr std::uint64_t kUnit = 16, kMostUnits = std::numeric_limits<std::uint32_t>::max() / 2;
+    std::uint64_t of_all = copy.src | copy.dst | copy.width;
+    if (copy.height > 1) of_all |= copy.src_pitch | copy.dst_pitch;
+    if (copy.depth > 1) of_all |= copy.src_plane | copy.dst_plane;
+    if (of_all % kUnit != 0 || copy.bytes() / kUnit > kMostUnits) return std::nullopt;
+    return device::CopyBox{.src = copy.src,
+                           .dst = copy.dst,
+                           .src_pitch = copy.src_pitch,
+                           .dst_pitch = copy.dst_pitch,
+                           .src_plane = copy.src_plane,
+                           .dst_plane = copy.dst_plane,
+                           .row_units = static_cast<std::uint32_t>(copy.width / kUnit),
+                           .rows = static_cast<std::uint32_t>(copy.height),
+                           .units = static_cast<std::uint32_t>(copy.bytes() / kUnit),
+                           .end_pieces = 0};
+}
+
+Status launch(const CudaContext& context, const DeviceModule& module, device::CopyBoxesArguments& boxes,
+              CUstream stream) {
+    // So many blocks are at work on a multiprocessor at once.
+    constexpr std::uint32_t kBlocks = 8;
+    if (boxes.num_boxes == 0) return Done{};
+    std::uint32_t pieces = 0;
+    for (std::uint32_t i = 0; i < boxes.num_boxes; ++i) {
+        pieces += (boxes.boxes[i].units + device::kCopyPiece - 1) / device::kCopyPiece;
+        boxes.boxes[i].end_pieces = pieces;
+    }
+    const std::uint32_t most = kBlocks * static_cast<std::uint32_t>(context.multiprocessors());
+    SYNCOPATE_TRY(
+        module.launch(module.copy_boxes, boxes, stream, std::min(pieces, most), device::kCopyThreads));
+    boxes.num_boxes = 0;
+    return Done{};
 }
 
 }  // namespace
@@ -58,6 +100,26 @@ Status enqueue_copy(const CudaApi& api, const StridedCopy& copy, CUstream stream
     three.Depth = copy.depth;
     SYNCOPATE_CUDA(api, cuMemcpy3DAsync, &three, stream);
     return Done{};
+}
+
+Status enqueue_local_copies(const CudaContext& context, const DeviceModule& module,
+                            std::span<const StridedCopy* const> copies, CUstream stream) {
+    // One that is small and in one piece takes the driver's copy no longer than a kernel.
+    constexpr std::uint64_t kLarge = 1 << 20;
+    if (copies.size() == 1 && (copies.front()->bytes() < kLarge))
+        return enqueue_copy(context.api(), *copies.front(), stream);
+    device::CopyBoxesArguments boxes{};
+    for (const StridedCopy* copy : copies) {
+        const std::optional<device::CopyBox> box = box_of(*copy);
+        if (!box) {
+            SYNCOPATE_TRY(enqueue_copy(context.api(), *copy, stream));
+            continue;
+        }
+        if (box->units == 0) continue;
+        if (boxes.num_boxes == device::kMostBoxes) SYNCOPATE_TRY(launch(context, module, boxes, stream));
+        boxes.boxes[boxes.num_boxes++] = *box;
+    }
+    return launch(context, module, boxes, stream);
 }
 
 }  // namespace syncopate::runtime
