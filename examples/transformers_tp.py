@@ -61,14 +61,16 @@ def configured(family: str, small: bool) -> transformers.PretrainedConfig:
     )
 
 
-def loaded(config: transformers.PretrainedConfig, dtype: torch.dtype) -> torch.nn.Module:
+def loaded(config: transformers.PretrainedConfig, dtype: torch.dtype, device: str) -> torch.nn.Module:
     """The model of `config`, of the same random weights on all ranks, each of which keeps its part. Only from_pretrained
     shards a model, so rank 0 writes the weights to a folder first."""
     folder = [tempfile.mkdtemp(prefix="transformers_tp_")] if dist.get_rank() == 0 else [""]
     dist.broadcast_object_list(folder)
     if dist.get_rank() == 0:
         torch.manual_seed(0)
-        transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder[0])
+        # There: torchrun's ranks have one thread each, which a billion numbers keep busy for a minute.
+        with torch.device(device):
+            transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder[0])
     dist.barrier()
     parallel = DistributedConfig(tp_plan="auto")
     model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -142,7 +144,8 @@ def main() -> int:
     small, first = options.device == "cpu", dist.get_rank() == 0
     wrong = []
     for family in families:
-        model = loaded(configured(family, small), torch.float32 if small else torch.bfloat16)
+        dtype = torch.float32 if small else torch.bfloat16
+        model = loaded(configured(family, small), dtype, options.device)
         for tokens in (int(n) for n in options.tokens.split(",")):
             torch.manual_seed(1)
             ids = torch.randint(1, model.config.vocab_size, (1, tokens), device=options.device)

@@ -74,9 +74,9 @@ std::int32_t sharing_of(const AttentionTask& task) {
 
 /// In how many parts heads of K and V and their gradients go where no rank exchanges any: tiles of a part run together, so that its Q,
 /// dO and dQ's sums stay in the cache, and while the next part's run its gradients are on their way. As many heads go together as the
-/// kernel by itself takes (gluon_attention_backward_tiles.py), or more: on two H200s, 32 heads, causal, of 4,096 rows a rank two and four
-/// parts take 1,534 and 1,555 us, eight 1,712, as each has sums beside the kernel; of 8,192 rows one 5,343, two, four and eight 5,268,
-/// 5,146 and 5,189.
+/// kernel by itself takes (gluon_attention_backward_tiles.py), or more, as each part has sums beside the kernel: two H200s, 32 heads,
+/// causal, of 4,096 rows a rank, take 1,534 and 1,555 us in two and four parts, 1,712 in eight; of 8,192 rows 5,343 in one, 5,268, 5,146
+/// and 5,189 in two, four and eight (bench/results/attention_backward_parts_2xH200.csv).
 std::int32_t parts_of_circulation(const AttentionBackwardTask& task) {
     constexpr std::int64_t kCache = 24 << 20, kTiles = 264, kLeastBytes = 3 << 18, kMost = 4;
     const AttentionTask& forward = task.forward;

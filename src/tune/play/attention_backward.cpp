@@ -81,7 +81,7 @@ private:
         constexpr double kDriverGbps = 1600;  // read and written, on an H200
         const plan::AttentionShape& shape = task_.forward.shape;
         const auto heads = static_cast<double>(3 * shape.heads + 4 * shape.kv_heads) / ranks;
-        const auto rows = static_cast<double>(shape.batch * shape.length / ranks);
+        const auto rows = static_cast<double>(shape.batch * shape.length) / ranks;
         const auto row =
             static_cast<double>(shape.head_dim) * static_cast<double>(plan::size_of(shape.dtype));
         return 2 * heads * rows * row / (kDriverGbps * 1e3);
