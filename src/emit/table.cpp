@@ -34,6 +34,9 @@ using CountedSignals = std::map<std::int32_t, Counted>;
 CountedSignals counted_chunks(const fuse::Schedule& of_all, const fuse::RankSchedule& schedule,
                               std::int32_t rank) {
     CountedSignals chunks;
+    // How many tiles a group has only a call knows.
+    if (std::ranges::any_of(of_all.stages, [](const auto& stage) { return stage.most_slots > 0; }))
+        return chunks;
     if (of_all.ranks.size() > 1 || !schedule.transfers.empty() || !schedule.end_waits.empty()) return chunks;
     for (std::size_t chunk = 0; chunk < schedule.chunks.size(); ++chunk) {
         const std::vector<fuse::Post>& posts = schedule.chunks[chunk].posts;

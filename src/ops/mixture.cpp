@@ -26,6 +26,9 @@ constexpr std::int64_t kSharedBytes = 227 << 10;  // of a multiprocessor
 constexpr std::int64_t kBarrierBytes = 2 << 10;   // of a program, beside what it loads
 constexpr std::int64_t kMostBeside = 4;           // programs of one multiprocessor
 constexpr std::int64_t kMovers = 2;               // those that move rows: one loads while another one stores
+// Rows that a program sends at a time (python/syncopate/kernels/moe.py): few, so that many programs bring those of an
+// expert, whose first tiles begin when all have come.
+constexpr std::int64_t kSent = 16;
 
 std::int64_t tiles_of_tokens(std::int64_t tokens, std::int64_t programs) {
     return std::min(tokens, std::max(kMovers * programs, MixtureSizes::blocks(tokens, kTokens)));
@@ -244,6 +247,7 @@ std::map<std::string, kernel::Scalar> Mixture::scalars() const {
             {"BLOCKS", of_.combined()},
             {"PROGRAMS", of_.programs},
             {"BLOCK_M", std::int64_t{of_.tile.block_m}},
+            {"SENT", kSent},
             {"UP", MixtureSizes::blocks(of_.inner, of_.tile.block_n)},
             {"DOWN", MixtureSizes::blocks(of_.hidden, of_.tile.block_n)}};
 }

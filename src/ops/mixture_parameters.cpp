@@ -137,6 +137,7 @@ private:
         SYNCOPATE_TAKE(Parameters* const dispatch, stage("moe_dispatch"));
         SYNCOPATE_TAKE(Parameters* const combine, stage("moe_combine"));
         (*dispatch)["WEIGHTED"] = constant(0);
+        (*dispatch)["STARTS_NEXT"] = constant(1);
         (*combine)["WEIGHTED"] = constant(1);
         SYNCOPATE_TRY(stride("moe_dispatch", "stride", "X"));
         SYNCOPATE_TRY(stride("moe_dispatch", "stride_numbers", "origin"));

@@ -116,7 +116,8 @@ private:
             dispatch.tiles = {{"s", "R"}, {"e", "E"}};
             dispatch.writes = {{"x_ptr", here}, {"origin_ptr", {"s", "e"}}};
             dispatch.sends = {"x_ptr", "origin_ptr"};
-            dispatch.ragged = "R*E + ROWS // BLOCK_M";
+            dispatch.ragged = "R*E + ROWS // SENT";
+            dispatch.starts_next = true;
             if (is_scaled()) {
                 with(dispatch, dispatch.writes, "x_scale_ptr", here);
                 dispatch.sends.emplace_back("x_scale_ptr");

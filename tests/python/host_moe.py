@@ -121,14 +121,15 @@ def check_routings(rank, size, group, calls):
     expect(torch.equal(again, seen[name]), "the same routing gives other bits")
     table, at = op.prepared.op.table_tensor_of(2), sy._syncopate.layout
     slots = table[at.FIRST_SLOT : at.FIRST_SLOT + at.SLOT_WORDS * int(table[at.NUM_SLOTS])]
-    owners = (slots.view(-1, at.SLOT_WORDS)[:, at.SLOT_GROUP] // op.own_experts).unique_consecutive()
+    experts_of = slots.view(-1, at.SLOT_WORDS)[:, at.SLOT_GROUP].unique_consecutive()
+    turns = [
+        (rank + 1 + step) % size * op.own_experts + own
+        for own in range(op.own_experts)
+        for step in range(size)
+    ]
     expect(
-        owners.tolist() == [(rank + 1 + step) % size for step in range(size)],
-        f"dispatch sends to {owners.tolist()}: other ranks may send to the same one then",
-    )
-    expect(
-        op.held_bytes() == sy._syncopate.ops.artifact(op.spec, op.strategy, "host").heap_bytes,
-        "bytes told ahead",
+        experts_of.tolist() == turns,
+        f"dispatch sends to {experts_of.tolist()}: other ranks may send to the same one then, or an expert's rows come late",
     )
     op.close()
 

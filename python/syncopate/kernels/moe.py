@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from .._syncopate import layout
-from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post
+from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post, sy_start_next
 
 _NUM_SLOTS = tl.constexpr(layout.NUM_SLOTS)
 _FIRST_SLOT = tl.constexpr(layout.FIRST_SLOT)
@@ -27,6 +27,9 @@ _MADE_WORDS = tl.constexpr(layout.MADE_WORDS)
 _MADE_TILES = tl.constexpr(layout.MADE_TILES)
 _MADE_GROUPS = tl.constexpr(layout.MADE_GROUPS)
 _AT_ONCE = tl.constexpr(layout.AT_ONCE)
+#: Rows of a tile that is sent (ops/mixture.cpp).
+SENT = 16
+_SENT = tl.constexpr(SENT)
 # Of the words of `status`: rows over the bound, of the rank to which most come, and ids of all ranks that name no expert.
 OVER, BAD = 0, 1
 _OVER = tl.constexpr(OVER)
@@ -93,14 +96,14 @@ def _pick(values, index, at):
 
 @triton.jit
 def _make_slots(table_ptr, first, rows, run, index, GROUPS: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
-                BLOCK: tl.constexpr, FROM: tl.constexpr, begins):  # fmt: skip
-    """The slots of a stage, from the records of its groups: those of group `begins`, of the next ones, and at last of those before
-    it. `rows`, `run`: by group, `index` from 0 on: how many rows it has, and the first one; the groups' own numbers begin with
-    `first`. A slot's tile is its first row times COLUMNS, plus its column. FROM: the program that makes the first record's."""
+                BLOCK: tl.constexpr, FROM: tl.constexpr, rank, EXPERTS: tl.constexpr, R: tl.constexpr):  # fmt: skip
+    """The slots of a stage, from the records of its groups, whose own numbers begin with `first`. They come in an order of EXPERTS
+    by R: the same one of EXPERTS of each of R ranks, from the rank behind `rank` on, then the next one. `rows`, `run`: by place
+    in it, which `index` numbers: how many rows a group has, and its first one. A slot's tile is its first row times COLUMNS,
+    plus its column. FROM: the program that makes the first record's."""
     tiles = tl.where(index < GROUPS, tl.maximum((rows + TILE - 1) // TILE * COLUMNS, 1), 0)
     total = tl.sum(tiles, 0)
     slots = tl.cumsum(tiles, 0) - tiles
-    slots = tl.where(index < begins, slots + total, slots) - tl.sum(tl.where(index < begins, tiles, 0), 0)
     if tl.program_id(0) == 0:
         tl.store(table_ptr + _NUM_SLOTS, total)
     records = table_ptr + tl.load(table_ptr + _GROUPS) + _GROUP_HEAD
@@ -109,8 +112,9 @@ def _make_slots(table_ptr, first, rows, run, index, GROUPS: tl.constexpr, TILE: 
     for record in range((tl.program_id(0) + programs - FROM % programs) % programs, GROUPS, programs):
         record_ptr = records + _SLOT_WORDS * record
         group = (tl.load(record_ptr + _SLOT_TILE) - first) % GROUPS
+        place = group % EXPERTS * R + (group // EXPERTS + R - 1 - rank) % R
         many, slot, row, num = (
-            _pick(tiles, index, group), _pick(slots, index, group), _pick(run, index, group), _pick(rows, index, group)
+            _pick(tiles, index, place), _pick(slots, index, place), _pick(run, index, place), _pick(rows, index, place)
         )  # fmt: skip
         copied = tl.load(record_ptr + word)
         for begin in range(0, many, BLOCK):
@@ -169,15 +173,21 @@ def moe_layout(
     tl.store(own_ptr + experts, run, mask=experts < EXPERTS)
     tl.store(own_ptr + EXPERTS + experts, rows, mask=experts < EXPERTS)
     if UP:
-        _make_slots(up_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, UP, SLOTS, 0, 0)
+        _make_slots(up_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, UP, SLOTS, 0, 0, EXPERTS, 1)
     if DOWN:
-        _make_slots(down_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, DOWN, SLOTS, EXPERTS, 0)
+        _make_slots(
+            down_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, DOWN, SLOTS, EXPERTS, 0, EXPERTS, 1
+        )
     tl.debug_barrier()
     if DISPATCHES:
-        going = tl.load(sent_ptr + E + every, mask=every < E, other=0)
-        # The next rank's experts first: all ranks sending to one would leave the links to the others idle.
-        begins = (rank + 1) % R * EXPERTS
-        _make_slots(dispatch_ptr, 0, going, group, every, E, TILE, 1, SLOTS, 2 * EXPERTS, begins)
+        # The first expert of each rank, then the second: an expert's products can begin when all its rows have come. The next
+        # rank's first: all ranks sending to one would leave the links to the others idle.
+        expert = (rank + 1 + every % R) % R * EXPERTS + every // R
+        going = tl.load(sent_ptr + E + expert, mask=every < E, other=0)
+        first = tl.load(group_ptr + expert, mask=every < E, other=0)
+        _make_slots(
+            dispatch_ptr, 0, going, first, every, E, _SENT, 1, 4 * SLOTS, 2 * EXPERTS, rank, EXPERTS, R
+        )
         if tl.program_id(0) == 0:
             tl.atomic_max(seen_ptr + _OVER, over)
             tl.atomic_add(seen_ptr + _BAD, bad)
@@ -198,11 +208,13 @@ def moe_layout(
 def moe_dispatch(
     given_ptr, weights_ptr, order_ptr, group_ptr, sent_ptr, x_ptr, origin_ptr, rank, stride, stride_numbers,
     sy_schedule, sy_control, ROUTES: tl.constexpr, EXPERTS: tl.constexpr, TOPK: tl.constexpr, H: tl.constexpr,
-    TILE: tl.constexpr, COLUMNS: tl.constexpr, WEIGHTED: tl.constexpr,
+    COLUMNS: tl.constexpr, WEIGHTED: tl.constexpr, STARTS_NEXT: tl.constexpr,
 ):  # fmt: skip
     """Rows of `given` [T, H] to where their experts are, one for each route, and beside each of them where it comes from:
-    rank * ROUTES + route. WEIGHTED: times the route's weight."""
-    lane = tl.arange(0, TILE)
+    rank * ROUTES + route. WEIGHTED: times the route's weight. STARTS_NEXT: the next stage starts beside it."""
+    if STARTS_NEXT:
+        sy_start_next()
+    lane = tl.arange(0, _SENT)
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         first = sy_acquire(sy_schedule, sy_control, slot)
         expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)

@@ -8,8 +8,8 @@ columns. A block of K has 128, too. Where a block has scales, its product is sca
 import triton
 import triton.language as tl
 
-from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post
-from .moe import _activated, _at_rank, _back, _tile_of_group
+from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post, sy_start_next
+from .moe import _SENT, _activated, _at_rank, _back, _tile_of_group
 
 LARGEST = tl.constexpr(448.0)  # of e4m3
 SCALED = tl.constexpr(128)
@@ -19,11 +19,13 @@ SCALED = tl.constexpr(128)
 def moe_dispatch_scaled(
     given_ptr, given_scale_ptr, order_ptr, group_ptr, sent_ptr, x_ptr, x_scale_ptr, origin_ptr, rank, stride,
     stride_scales, stride_numbers, sy_schedule, sy_control, ROUTES: tl.constexpr, EXPERTS: tl.constexpr,
-    TOPK: tl.constexpr, H: tl.constexpr, SCALES: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    TOPK: tl.constexpr, H: tl.constexpr, SCALES: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr,
+    STARTS_NEXT: tl.constexpr,
 ):  # fmt: skip
     """As moe_dispatch; SCALES of each row go with it."""
-    lane = tl.arange(0, TILE)
+    if STARTS_NEXT:
+        sy_start_next()
+    lane = tl.arange(0, _SENT)
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         first = sy_acquire(sy_schedule, sy_control, slot)
         expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)

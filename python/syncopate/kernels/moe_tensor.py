@@ -99,9 +99,9 @@ def moe_tensor_layout(
             tl.atomic_add(seen_ptr + _BAD, bad)
             tl.atomic_add(seen_ptr + _CALLS_BAD, tl.minimum(bad, 1))
     if UP:
-        _make_slots(up_ptr, 0, rows, run, expert, E, TILE, UP, SLOTS, 0, 0)
+        _make_slots(up_ptr, 0, rows, run, expert, E, TILE, UP, SLOTS, 0, 0, E, 1)
     if DOWN:
-        _make_slots(down_ptr, 0, rows, run, expert, E, TILE, DOWN, SLOTS, E, 0)
+        _make_slots(down_ptr, 0, rows, run, expert, E, TILE, DOWN, SLOTS, E, 0, E, 1)
     sy_finish(sy_schedule, sy_control)
 
 

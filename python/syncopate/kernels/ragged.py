@@ -197,15 +197,31 @@ def ragged_layout(
             tl.store(to_ptr + (every - rank * EXPERTS) * R + peer, tl.cumsum(told, 0) - told, mask=own)
         group_of = tl.reshape(tl.where(inside, group_of, EXPERTS * R), [BE * BR])
         many, first = tl.reshape(taken, [BE * BR]), tl.reshape(begin, [BE * BR])
-        _make_slots(back_ptr, rank * EXPERTS * R, many, first, group_of, EXPERTS * R, TILE, 1, SLOTS, E, 0)
+        _make_slots(
+            back_ptr,
+            rank * EXPERTS * R,
+            many,
+            first,
+            group_of,
+            EXPERTS * R,
+            TILE,
+            1,
+            SLOTS,
+            E,
+            0,
+            EXPERTS * R,
+            1,
+        )
     # The user's tiles wait for their expert's rows, or, where they are of one group, for all.
     waits = rows if USERS == EXPERTS else tl.where(experts == 0, tl.sum(rows, 0), 0)
     _place_tiles(user_ptr, rank * USERS, run, waits, expert_ptr, row_ptr, TILES, USERS, BE, SLOTS, ORDER_ROWS, ORDER_COLUMNS,
                  ORDER_APART, ORDER_COUNT, COUNTS, READS_ON)  # fmt: skip
     tl.debug_barrier()
-    going = tl.load(sent_ptr + E + every, mask=every < E, other=0)
-    # The next rank's experts first: all ranks sending to one would leave the links to the others idle.
-    _make_slots(rows_ptr, 0, going, group, every, E, TILE, 1, SLOTS, 0, (rank + 1) % R * EXPERTS)
+    # As moe_layout: the first expert of each rank, the next rank's first.
+    expert = (rank + 1 + every % R) % R * EXPERTS + every // R
+    going = tl.load(sent_ptr + E + expert, mask=every < E, other=0)
+    first = tl.load(group_ptr + expert, mask=every < E, other=0)
+    _make_slots(rows_ptr, 0, going, first, every, E, TILE, 1, SLOTS, 0, rank, EXPERTS, R)
     sy_finish(sy_schedule, sy_control)
 
 

@@ -26,6 +26,9 @@ STAGES = {
     "combine": ["moe_layout", "moe_return", "moe_combine"],
 }
 
+#: Registers of a thread: of two programs of what sends (4 warps), and of one of the first product beside them (8 warps).
+_SENDERS, _BESIDE = 80, 176
+
 
 class Stages:
     """What a call of one shape is made of. Its maker sets what stands here."""
@@ -135,8 +138,13 @@ class Stages:
         if name == "moe_up" and self._up_by_gluon:
             return gluon_moe_call.OPTIONS
         if name in ("moe_up", "moe_down"):
-            return {"num_warps": self.tiling.num_warps, "num_stages": self.tiling.stages}
-        return {"num_warps": 8 if name == "moe_count" else 4, "num_stages": 2}
+            made = {"num_warps": self.tiling.num_warps, "num_stages": self.tiling.stages}
+            # Without what is kept it takes 161 by itself.
+            crowds = name == "moe_up" and self.part == "kept" and "moe_dispatch" in self._names
+            fits = made["num_warps"] == 8 and self.dtype.itemsize == 2
+            return made | {"maxnreg": _BESIDE} if crowds and fits else made
+        made = {"num_warps": 8 if name == "moe_count" else 4, "num_stages": 2}
+        return made | {"maxnreg": _SENDERS} if name == "moe_dispatch" else made
 
     def _items(self, given: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
         """Of each stage's kernel, its arguments; what the plan moves lies in the heap."""
@@ -186,10 +194,12 @@ class Stages:
         """And of one."""
         pow2, strides = triton.next_power_of_2, self._strides
         moved = {"COLUMNS": self._columns(self.tiling.block_m, 16384)}
+        at_once = min(4096, 8192 // self.dtype.itemsize)
+        sent = {"COLUMNS": self._columns(kernels.SENT, at_once), "STARTS_NEXT": "moe_up" in self._names}
         made = {
             "moe_count": {"BLOCK": min(4096, pow2(self.routes)), "stride": strides.get("counts", 0)},
             "moe_layout": {"BLOCK": min(256, pow2(self.routes))},
-            "moe_dispatch": {"stride": strides.get("X", 0), "WEIGHTED": self.weighted and self.part == "dispatch", **moved},
+            "moe_dispatch": {"stride": strides.get("X", 0), "WEIGHTED": self.weighted and self.part == "dispatch", **sent},
             "moe_down": {"stride": strides.get("Y", 0)},
             "moe_return": {"stride": strides.get("Y", 0), **moved},
         }  # fmt: skip

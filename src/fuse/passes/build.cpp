@@ -95,11 +95,13 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
         const BoundKernel one(program.stages[stage], lowered.plan);
         SYNCOPATE_TRY(find_runs(one, stage, graph));
         SYNCOPATE_TRY(add_tiles(one, stage, written, graph));
+        add_beside(program, lowered.plan, stage, graph);
         SYNCOPATE_TRY(add_chunks(one, stage, lowered, scope, graph));
         add_written(one, written);
     }
     // Tiles that only a call knows are counted by nobody before; and where the groups of a ragged axis lie,
-    // kernels tell each other in memory that is no tensor of the plan. A stage of such waits for the one before.
+    // kernels tell each other in memory that is no tensor of the plan. A stage of such waits for the one before,
+    // but for what that one sends.
     const bool tiles_are_known =
         std::ranges::none_of(program.stages, [](const Stage& stage) { return stage.kernel.most_slots > 0; });
     const bool places_are_known = std::ranges::none_of(

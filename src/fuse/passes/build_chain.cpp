@@ -50,7 +50,53 @@ public:
         find_overlapping();
     }
 
+    void run_beside(std::size_t stage) {
+        graph_.overlapping.resize(program_.stages.size(), false);
+        if (graph_.overlapping[stage - 1] || !reads_what_is_sent(stage) || overwrites(stage, stage - 1))
+            return;
+        for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) add_own(rank, stage);
+        graph_.overlapping[stage] = true;
+    }
+
 private:
+    [[nodiscard]] bool reads_what_is_sent(std::size_t stage) const {
+        const Stage& before = program_.stages[stage - 1];
+        return std::ranges::any_of(before.bindings, [&](const auto& binding) {
+            const kernel::Param* param = before.kernel.find_param(binding.first);
+            return param != nullptr && param->sent &&
+                   reads_[stage].contains(*plan_.find_tensor(binding.second));
+        });
+    }
+
+    /// A chunk for each tile of the stage before that makes something for tiles of the rank itself.
+    void add_own(std::int32_t rank, std::size_t stage) {
+        const std::size_t before = stage - 1;
+        const Graph::StageNodes& nodes = graph_.stages[stage];
+        const auto tiles = static_cast<std::int64_t>(program_.stages[before].kernel.tiles.size());
+        for (std::int64_t tile = 0; tile < tiles; ++tile) {
+            if (!graph_.runs(before, rank, tile)) continue;
+            Needs needs;
+            for (std::size_t later = 0; later < nodes.class_of.size(); ++later) {
+                if (graph_.runs(stage, rank, static_cast<std::int64_t>(later)) &&
+                    is_read(stage, later, before, at(tile)))
+                    needs.emplace_back(stage, nodes.class_of[later]);
+            }
+            std::ranges::sort(needs);
+            const auto repeated = std::ranges::unique(needs);
+            needs.erase(repeated.begin(), repeated.end());
+            if (!needs.empty()) add_chunk(rank, before, needs, {tile});
+        }
+    }
+
+    /// Whether the tile reads what one of an earlier stage writes.
+    [[nodiscard]] bool is_read(std::size_t stage, std::size_t tile, std::size_t before,
+                               std::size_t other) const {
+        return std::ranges::any_of(reads_[stage], [&](const auto& read) {
+            const auto written = writes_[before].find(read.first);
+            return written != writes_[before].end() && any_overlap(read.second[tile], written->second[other]);
+        });
+    }
+
     static void add(const Stage& stage, const std::string& param, bool read, TileBoxes& boxes) {
         boxes.resize(stage.kernel.tiles.size());
         for (const kernel::Tile& tile : stage.kernel.tiles) {
@@ -208,6 +254,12 @@ private:
 
 void add_chain(const StagedProgram& program, const plan::Plan& plan, Graph& graph) {
     if (program.stages.size() > 1 && graph.num_ops() == 0) Chains(program, plan, graph).run();
+}
+
+void add_beside(const StagedProgram& program, const plan::Plan& plan, std::size_t stage, Graph& graph) {
+    if (stage == 0 || program.stages[stage].kernel.most_slots == 0) return;
+    const kernel::Kernel& before = program.stages[stage - 1].kernel;
+    if (before.starts_next && before.most_slots > 0) Chains(program, plan, graph).run_beside(stage);
 }
 
 }  // namespace syncopate::fuse

@@ -19,4 +19,12 @@ namespace syncopate::fuse {
 /// reads or writes.
 void add_chain(const StagedProgram& program, const plan::Plan& plan, Graph& graph);
 
+/// The same of `stage` of a graph with ops, if a call makes its tiles and those of the stage before, which lets the
+/// next one start (kernel::Kernel::starts_next): what comes from other ranks its tiles await anyway, and what their
+/// own rank makes for itself they await here. So it starts beside that stage, if that one does not start beside
+/// another. No program waits for one that finds no room: those of the stage before all run when the first of this
+/// one starts, and nothing that they wait for is made by this one. The graph has the tiles of both stages, and no
+/// chunks of this one yet.
+void add_beside(const StagedProgram& program, const plan::Plan& plan, std::size_t stage, Graph& graph);
+
 }  // namespace syncopate::fuse

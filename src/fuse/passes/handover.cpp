@@ -20,10 +20,8 @@ Rounds rounds_of(const kernel::Kernel& kernel, std::size_t round, const Costs& c
 }  // namespace
 
 bool is_complete_early(const Made& made, const std::vector<std::int64_t>& tiles, std::size_t round) {
-    std::vector<bool> makes(tiles.size(), false);
-    for (const std::int64_t tile : made.makers) makes[at(tile)] = true;
     for (std::size_t place = (tiles.size() - 1) / round * round; place < tiles.size(); ++place) {
-        if (makes[at(tiles[place])]) return false;
+        if (std::ranges::binary_search(made.makers, tiles[place])) return false;  // they are sorted
     }
     return true;
 }

@@ -343,7 +343,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         SYNCOPATE_TAKE(auto program_of, programs_of_slots(kernel, options));
         const std::size_t round = tiles_of_a_round(kernel, program_of);
         HeadStart head;
-        if (stage > 0 && !graph.overlapping.empty() && graph.overlapping[stage]) {
+        if (stage > 0 && kernel.most_slots == 0 && !graph.overlapping.empty() && graph.overlapping[stage]) {
             const Handover handover(program, graph, stage, orders.back(), round, options.costs);
             orders.back().tiles.front() = handover.order_before();
             if (kernel.head_start && options.device == Device::cuda) head = handover.head_start();

@@ -184,10 +184,10 @@ std::string text_of(const Stage& stage) {
     const kernel::Kernel& kernel = stage.kernel;
     std::string text = fmt::format(
         "; kernel {}: grid {}x{}x{}, {} multiprocessors, persistent {}, programs a tile {}, sums {}, head "
-        "start {}, operations {}, slots {}, {} tiles {}, {} loops",
+        "start {}, operations {}, slots {}, starts next {}, {} tiles {}, {} loops",
         kernel.name, kernel.grid[0], kernel.grid[1], kernel.grid[2], kernel.arguments.num_sms,
         kernel.persistent, kernel.programs_per_tile, kernel.sums, kernel.head_start, kernel.operations,
-        kernel.most_slots, kernel.tiles.size(), words_of(kernel), kernel.loops.size());
+        kernel.most_slots, kernel.starts_next, kernel.tiles.size(), words_of(kernel), kernel.loops.size());
     for (const auto& [param, tensor] : stage.bindings)
         text += fmt::format(", {} is {} {}", param, tensor, words_of(kernel, *kernel.find_param(param)));
     return text;

@@ -177,6 +177,7 @@ private:
                 return about(Error{"ragged: " + std::to_string(most) + " slots for " + std::to_string(count) +
                                    " groups: each has one at least, and no programs share one"});
             kernel_.most_slots = most;
+            kernel_.starts_next = statement_.starts_next;
         }
         if (!statement_.operations.empty()) {
             constexpr std::int64_t kMostOperations = std::int64_t{1} << 52;  // exact as a double

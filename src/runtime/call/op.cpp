@@ -243,8 +243,10 @@ Status FusedOp::call(std::span<const StageLaunch> stages, CudaStream stream) {
     SYNCOPATE_TRY(require_own());
     for (const StageLaunch& stage : stages) {  // what may fail does so before the call begins
         SYNCOPATE_TRY(stage.kernel->prepare(stage.grid));
-        SYNCOPATE_TRY(
-            require_room(static_cast<std::size_t>(&stage - stages.data()), *stage.kernel, stage.grid));
+        const auto number = static_cast<std::size_t>(&stage - stages.data());
+        SYNCOPATE_TRY(require_room(number, *stage.kernel, stage.grid));
+        if (number + 1 < stages.size() && schedule_.stages[number + 1].overlaps)
+            SYNCOPATE_TRY(stage.kernel->run_beside());
     }
     SYNCOPATE_TRY(begin_call(stream));
     Status launched = Done{};

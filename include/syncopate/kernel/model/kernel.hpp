@@ -149,6 +149,9 @@ struct Kernel {
     /// Not 0: each of `tiles` stands for as many as a call makes of it, with the same waits and posts; all
     /// together at most so many. Where each is a call says, too.
     std::int64_t most_slots = 0;
+    /// Of such a kernel: it lets the next one start when all its programs run. Whatever else that one reads, and no
+    /// chunk says, was made before this one started, and it writes nothing that this one reads.
+    bool starts_next = false;
     /// "FILE:LINE: …": what its tiles surely do and is hardly meant, one line each. It is done all the same.
     std::vector<std::string> warnings;
     Arguments arguments;

@@ -26,7 +26,9 @@
 // programs run more tiles than the others (sy_head_start). `sends` has the parameters that the kernel itself
 // stores at the ranks to which the plan sends them. `ragged` is of a kernel whose tiles a call makes: the tiles
 // stated are groups of tiles that wait and post alike, and `ragged` gives the most tiles of a call
-// (emit/layout.hpp). `operations` says how many a tile does, about, where it is no product of what it reads.
+// (emit/layout.hpp). `starts_next` is of such a kernel that lets the next one start at once (sy_start_next): that
+// one then awaits what this one makes. `operations` says how many a tile does, about, where it is no product of
+// what it reads.
 #pragma once
 
 #include <cstdint>
@@ -71,6 +73,7 @@ struct Statement {
     std::string head_start{};          ///< likewise
     std::vector<std::string> sends{};  ///< parameters
     std::string ragged{};              ///< the most slots of a call; none: the tiles are those stated
+    bool starts_next = false;          ///< the JSON cannot say it
     std::string operations{};          ///< of a tile, about; none: those of a product of what it reads
 };
 

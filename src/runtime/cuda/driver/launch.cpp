@@ -7,6 +7,7 @@
 #if SYNCOPATE_HAS_CUDA
 
 #include <cstring>
+#include <utility>
 
 #include "runtime/cuda/driver/cuda_api.hpp"
 
@@ -148,10 +149,7 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
         SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                        most_shared - static_shared);
     }
-    if (options.beside) {
-        SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-                       CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
-    }
+    if (std::exchange(made->options_.beside, false)) SYNCOPATE_TRY(made->run_beside());
     if (options.num_ctas == 16) {
         SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
                        1);
@@ -161,6 +159,16 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
     SYNCOPATE_CUDA(api, cuDeviceGetAttribute, &made->multiprocessors_,
                    CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
     return made;
+}
+
+Status CudaKernel::run_beside() {
+    if (options_.beside) return Done{};
+    const CudaApi& api = context_->api();
+    const CurrentContext current(*context_);
+    SYNCOPATE_CUDA(api, cuFuncSetAttribute, static_cast<CUfunction>(function_),
+                   CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+    options_.beside = true;
+    return Done{};
 }
 
 std::uint64_t CudaKernel::blocks_of(Grid grid) const {
@@ -272,6 +280,7 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
 bool CudaKernel::runs_at_once(Grid) const { return false; }
 std::uint64_t CudaKernel::beyond(Grid, std::uint64_t, int) const { return 0; }
 Status CudaKernel::prepare(Grid) { return not_built(); }
+Status CudaKernel::run_beside() { return not_built(); }
 Status CudaKernel::launch(Grid, CudaStream, const KernelArguments&, bool, std::uint64_t) {
     return not_built();
 }

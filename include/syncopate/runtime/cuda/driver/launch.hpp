@@ -136,6 +136,9 @@ public:
     /// Makes the scratch large enough for `grid`.
     Status prepare(Grid grid);
 
+    /// As `beside` does, of a kernel that is there.
+    Status run_beside();
+
     [[nodiscard]] int registers() const { return registers_; }  ///< per thread
     [[nodiscard]] int max_programs_per_multiprocessor() const { return resident_; }
     /// Whether all programs of `grid` have a place on the GPU when nothing else runs there.
