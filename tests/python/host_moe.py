@@ -222,10 +222,14 @@ def check_shapes(rank, size, group):
         if to is not None:
             scores[..., (experts + to) // 2] = 2
         ids = scores.topk(topk).indices
-        op = Moe(tokens, experts, topk, hidden, inner, torch.float32, group, activation="relu")
-        y, _, _ = op.run(x, ids[rank], weights, w1, w2)
-        expect(torch.equal(y.double(), layer.right(rank, ids)), f"T={tokens}, topk={topk}, F={inner} differs")
-        op.close()
+        # The chosen tiles have as many rows as what sends them has at a time; others have more.
+        for tiling in (None, sy.Tiling(32, 16, 16, 1, -1)):
+            shape = (tokens, experts, topk, hidden, inner, torch.float32)
+            op = Moe(*shape, group, activation="relu", tiling=tiling)
+            y, _, _ = op.run(x, ids[rank], weights, w1, w2)
+            what = f"T={tokens}, topk={topk}, F={inner}, tiles {tiling}"
+            expect(torch.equal(y.double(), layer.right(rank, ids)), f"{what} differs")
+            op.close()
 
 
 class Streamed(Moe):
