@@ -413,3 +413,17 @@ def test_bench_of_mixtures_finds_ours_and_its_peers_right_forward_and_backward(s
     assert "PEER names no folder" in entry["left_out"]["minimal_async_ep"]
     refused = syncopate("bench", "moe", "--ways", "ours,another")
     assert refused.code == 2 and "--ways another: expected ours, " in refused.err
+
+
+def test_bench_of_grouped_kernels_of_a_users_finds_ours_and_its_peers_right(syncopate, tmp_path):
+    lines = tmp_path / "grouped.csv"
+    outcome = syncopate("bench", "grouped", "--tokens", "256", "--csv", lines, "--json", "-")
+    assert outcome.code == 0, outcome.out + outcome.err
+    table = json.loads(outcome.out)["table"]
+    assert [entry["model"] for entry in table] == ["Qwen3-30B-A3B", "Mixtral-8x7B"]
+    for entry in table:
+        assert set(entry["rows"]) == {"ours", "products", "unfused", "nccl"} and "left_out" not in entry
+        assert entry["exposed"] < 1 and entry["best"] in ("unfused", "nccl")
+    assert len(list(DictReader(lines.open()))) == 8
+    refused = syncopate("bench", "grouped", "--models", "another")
+    assert refused.code == 2 and "--models another: expected Qwen3-30B-A3B, " in refused.err

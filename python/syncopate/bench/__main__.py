@@ -8,7 +8,7 @@ over ranks; candidates of a shape take turns, inputs rotate past the L2 cache, a
     syncopate bench matmul_all_reduce --vary split=1,2,4,8,16            one column a strategy
     syncopate bench --vary backend=copy_engine,tma_dedicated,tma_inline --few
     syncopate bench mlp_chain --shapes GPT-3 --tokens 256                 two products on one GPU
-    syncopate bench attention --help, moe --help      each by itself: shapes and options of their own
+    syncopate bench attention --help, moe --help, grouped --help      each by itself: shapes and options of their own
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from ..command.standard_output import interruptible
 from .launch import Parser, add_options, count, launch, parse_options, write_tables
 
 #: What has a bench of its own.
-OTHERS = ("attention", "moe")
+OTHERS = ("attention", "moe", "grouped")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = Parser(
         prog="syncopate bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="default: all but attention and moe")
+    parser.add_argument(
+        "operators", nargs="*", metavar="OPERATOR", help="default: all that have no bench of their own"
+    )
     parser.add_argument("--shapes", default="", help="models, or HIDDENxF, comma-separated: 70B,4096x14336")
     parser.add_argument("--tokens", default="", help="M, tokens of all ranks, comma-separated: 16,64,…,8192")
     parser.add_argument("--local-ranks", type=count, default=8, help="F is divided by this (default 8)")
@@ -148,6 +150,10 @@ def main(arguments: list[str] | None = None) -> int:
         from .moe import main as moe
 
         return moe(given[1:])
+    if given[:1] == ["grouped"]:
+        from .grouped import main as grouped
+
+        return grouped(given[1:])
     options = parse(given)
     if options.operators == ["mlp_chain"]:
         options.ranks = options.ranks or 1  # it is one GPU's

@@ -53,14 +53,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parse_options(parser, arguments)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Raises ValueError for what is wrong on the command line."""
-    for name, known in (("models", MODELS), ("routings", ROUTINGS), ("ways", WAYS)):
+def check_words(options: argparse.Namespace, **known: Any) -> None:
+    """Raises ValueError for what is wrong on the command line. `known`: what words an option may have."""
+    for name, words in known.items():
         for one in getattr(options, name).split(","):
-            if one not in known:
-                raise ValueError(f"--{name} {one}: expected {', '.join(known)}")
+            if one not in words:
+                raise ValueError(f"--{name} {one}: expected {', '.join(words)}")
     if not all(t.isdecimal() and int(t) > 0 for t in options.tokens.split(",")):
         raise ValueError(f"--tokens {options.tokens}: expected whole numbers, comma-separated")
+
+
+def check(options: argparse.Namespace) -> None:
+    check_words(options, models=MODELS, routings=ROUTINGS, ways=WAYS)
 
 
 def route(kind: str, tokens: int, experts: int, topk: int, rank: int) -> Any:
@@ -240,18 +244,20 @@ def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace)
     return entry
 
 
+def said(entry: dict[str, Any]) -> str:
+    """An entry in a line."""
+    from .session import summary
+
+    floors = entry["floors"]
+    exposed = f", exposed {entry['exposed']:.1%}" if "exposed" in entry else ""
+    return f"{summary(entry)}{exposed} | floors: product {floors['product']:.0f}, link {floors['link']:.0f}"
+
+
 def run_all(options: argparse.Namespace) -> dict[str, Any]:
     """On each rank: every model, number of tokens and routing. Returns the report."""
     import torch.distributed as dist
 
-    from .session import Progress, summary
-
-    def said(entry: dict[str, Any]) -> str:
-        floors = entry["floors"]
-        exposed = f", exposed {entry['exposed']:.1%}" if "exposed" in entry else ""
-        return (
-            f"{summary(entry)}{exposed} | floors: product {floors['product']:.0f}, link {floors['link']:.0f}"
-        )
+    from .session import Progress
 
     progress = Progress(options)
     for model in options.models.split(","):
