@@ -186,6 +186,11 @@ nb::tuple fuse_ragged(const std::vector<StageTuple>& stages, const plan::Plan& p
         one["reads_on"] = user.reads_on;
         one["tiles"] = user.tiles;
         one["persistent"] = user.kernel.persistent;
+        nb::list writes;
+        for (const kernel::Param& param : user.kernel.params) {
+            if (param.written) writes.append(param.name);
+        }
+        one["writes"] = writes;
         one["expert_of"] = user.expert_of;
         one["row_of"] = user.row_of;
         users.append(one);
@@ -195,6 +200,7 @@ nb::tuple fuse_ragged(const std::vector<StageTuple>& stages, const plan::Plan& p
     made["block"] = program.block;
     made["blocks"] = program.blocks;
     made["tile"] = ops::kRaggedTile;
+    made["beside"] = artifact.launch.schedule.stages.at(ops::kRaggedStages).overlaps;
     return nb::make_tuple(std::move(artifact), made);
 }
 

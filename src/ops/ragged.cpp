@@ -141,6 +141,8 @@ private:
 };
 
 constexpr std::int64_t kLayouts = 32;  // programs that write tables: those are small
+constexpr std::int64_t kMovers =
+    2;  // of a multiprocessor, that send rows: one loads while another one stores
 
 /// The library's stages (python/syncopate/kernels/ragged.py).
 class Stages {
@@ -163,13 +165,15 @@ public:
         return stage(made, {of_.counts}, std::min(programs_, kLayouts));
     }
 
-    Result<fuse::Stage> rows() const {
+    /// `by_expert`: what reads them waits for an expert's rows alone, and starts beside it.
+    Result<fuse::Stage> rows(bool by_expert) const {
         Statement made = stage_of("ragged_rows", {"x_ptr"});
         made.tiles = {{"s", "R"}, {"e", "E"}};
         made.writes = {{"x_ptr", {"s", "e", ":"}}};
         made.sends = {"x_ptr"};
         made.ragged = "R*E + ROWS // TILE";  // of this rank's own rows, which may be more than the bound
-        return stage(made, {of_.rows.name}, programs_);
+        made.starts_next = by_expert;
+        return stage(made, {of_.rows.name}, kMovers * programs_);
     }
 
     Result<fuse::Stage> back(const std::string& product) const {
@@ -253,7 +257,7 @@ Result<RaggedProgram> ragged_program(std::span<const emit::StageText> stages, co
     made.program.plan = lowering.plan(plan.mesh, stored, programs);
     made.made = lowering.made(stages.size() - 1);
     const Stages own(made.of, programs, made.program.plan);
-    std::vector<Result<fuse::Stage>> all{own.counts(), own.layout(), own.rows()};
+    std::vector<Result<fuse::Stage>> all{own.counts(), own.layout(), own.rows(made.users.front().groups > 1)};
     for (std::size_t user = 0; user < made.users.size(); ++user) {
         const RaggedKernel& one = made.users[user];
         fuse::Stage stage{one.kernel, {{one.makes, lowering.made(user)}}};

@@ -78,10 +78,14 @@ TEST(Ragged, TilesWaitForTheRowsOfTheirOwnExpertAlone) {
         for (const fuse::RankSchedule& rank : schedule->ranks) {
             const auto slots = schedule->slots_of(rank, 3);
             ASSERT_EQ(slots.size(), 2U) << "the rank's two experts";
-            for (const fuse::Slot& slot : slots)
-                EXPECT_EQ(slot.waits.size(), 1U) << "one group comes from the other rank";
-            EXPECT_NE(slots[0].waits.front().signal, slots[1].waits.front().signal);
+            std::set<std::int32_t> signals;
+            for (const fuse::Slot& slot : slots) {
+                EXPECT_EQ(slot.waits.size(), 2U) << "a group of each rank";
+                for (const fuse::Wait& wait : slot.waits) signals.insert(wait.signal);
+            }
+            EXPECT_EQ(signals.size(), 4U);
         }
+        EXPECT_TRUE(schedule->stages[3].overlaps) << "it starts while rows are sent";
     }
 }
 
@@ -113,6 +117,7 @@ TEST(Ragged, TilesThatCouldBeOfAnyExpertWaitForTheRowsOfAll) {
         ASSERT_EQ(schedule->slots_of(rank, 3).size(), 1U);
         EXPECT_EQ(schedule->slots_of(rank, 3).front().waits.size(), 2U) << "two groups come";
     }
+    EXPECT_FALSE(schedule->stages[3].overlaps) << "it would wait for each group of the rank itself as well";
 }
 
 /// A persistent kernel that walks through the experts; `told`: how it finds where their rows begin and end.

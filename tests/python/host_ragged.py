@@ -365,7 +365,7 @@ def check_refused(_, size):
     )
     grid = (OWN, 4, 2)
 
-    def call(plan=plan, grid=grid, told=told, a=a, **options):
+    def call(plan=plan, grid=grid, told=told, a=a, c=c, **options):
         fused = sy.fuse(by_offsets, plan, BIND, **options)
         fused[grid](a, b, c, told, N, K, BM, BN, BK)
 
@@ -387,6 +387,11 @@ def check_refused(_, size):
         lambda: sy.fuse(by_offsets, plan, {"a_ptr": "A"})[grid](a, b, c, told, N, K, BM, BN, BK),
     )
     refused("over: expected 'error' or 'drop'", lambda: call(over="keep"))
+    shared = torch.ones(64 * N)
+    rows = shared[: experts * K].view(experts, K)
+    refused(
+        "c_ptr: the kernel stores into the memory of a_ptr", lambda: call(a=rows, c=shared.view(64, N))
+    )  # it would before all of them are sent
     if size > 1:
         refused("do not go to rank", lambda: call(changed(plan, lambda text: text["ranks"][0]["ops"].pop())))
 

@@ -120,7 +120,8 @@ struct RaggedProgram {
     std::string taken;  ///< that the last stage stores into, where something goes back
 };
 
-inline constexpr std::int64_t kRaggedTile = 32;  ///< rows that are moved together
+inline constexpr std::int64_t kRaggedTile = 16;  ///< rows that are moved together
+inline constexpr std::size_t kRaggedStages = 3;  ///< before the user's first kernel
 
 /// `stages`: the user's kernels, of which the first one reads the rows, and the last one makes what goes back. `programs`: of the
 /// stages before them.

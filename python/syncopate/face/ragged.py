@@ -73,7 +73,7 @@ class RaggedKernel(FusedKernel):
         # All else of it is what is prepared.
         key = (*(launch_key(value) for given in items for value in given.values()), rows)
         try:
-            prepared.launch(key, lambda: given_of(prepared, made, items))
+            prepared.launch(key, lambda: self._given(prepared, made, items))
         except ValueError:
             if not self.drops(prepared) or not prepared.op.had_been_told:
                 raise
@@ -82,6 +82,14 @@ class RaggedKernel(FusedKernel):
         self._last = made
         if not prepared.is_on_gpu:
             self._judge(made)
+
+    def _given(
+        self, prepared: Prepared, made: Made, items: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        user = made.of["users"][0]
+        if made.of["beside"]:
+            _require_apart(user["reads"], self.stages[0].bind, user["writes"], items[0])
+        return given_of(prepared, made, items)
 
     def check(self) -> None:
         """Raises SyncopateError if a wait of an earlier call expired, and ValueError, on all ranks, where in calls since the last
@@ -257,7 +265,7 @@ class RaggedKernel(FusedKernel):
         rows = base_of(items[0][of["users"][0]["reads"]])
         made = self._made[prepared] = made_for(prepared, of, rows.device, (device, group.ordinal))
         prepared.op.when_renewed(made.forget)  # by reset and sy.recover
-        options = [{"num_warps": 4, "num_stages": 2}] * len(own)
+        options = [kernels.SENDING if one is kernels.ragged_rows else kernels.OTHERS for one in own]
         options[USERS : USERS + len(users)] = [one.options for one in taken]
 
         def compiled() -> None:
@@ -271,6 +279,27 @@ class RaggedKernel(FusedKernel):
                 prepared.close()
             raise
         return prepared
+
+
+def _require_apart(
+    reads: str, bind: Mapping[str, str], writes: Sequence[str], items: Mapping[str, Any]
+) -> None:
+    """That the kernel stores into no memory of the rows that are given: they are sent while it runs."""
+
+    def ends(value: Any) -> tuple[int, int]:
+        tensor = base_of(value)
+        return tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()
+
+    begin, end = ends(items[reads])
+    for name in writes:
+        if name in bind or not is_tensor(items[name]):
+            continue
+        first, last = ends(items[name])
+        if first < end and begin < last:
+            raise ValueError(
+                f"{name}: the kernel stores into the memory of {reads}, whose rows are still sent while it runs: give it "
+                "memory of its own"
+            )
 
 
 def _require_no_gradient(items: Mapping[str, Any]) -> None:

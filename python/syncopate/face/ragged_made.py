@@ -85,22 +85,31 @@ def given_of(prepared: Prepared, made: Made, items: Sequence[Mapping[str, Any]])
         "COUNTS": first["persistent"], "READS_ON": first["reads_on"], "TOLD": of["block"], "BLOCKS": of["blocks"],
     }  # fmt: skip
 
-    def moved(columns: int) -> dict[str, int]:
-        return {"H": columns, "COLUMNS": min(pow2(columns), 512)}
+    # Of a row at once: senders leave registers to a neighbour.
+    sent, copied = (max(16, size // of["tile"] // rows.element_size()) for size in (8192, 16384))
+
+    def moved(columns: int, most: int) -> dict[str, int]:
+        return {"H": columns, "COLUMNS": min(pow2(columns), most)}
 
     stride, kernels_of = made.strides, [*kernels.STAGES]
     of_stage: list[dict[str, Any]] = [
         {"given_ptr": items[0][first["told"][0][0]], "stride": stride[of["counts"]]},
         {},
-        {"given_ptr": rows, "stride": stride[of["rows"]], **moved(of["columns"])},
+        {
+            "given_ptr": rows,
+            "stride": stride[of["rows"]],
+            "STARTS_NEXT": of["beside"],
+            **moved(of["columns"], sent),
+        },
     ]
     if of["back"]:
-        width = moved(of["columns_back"])
+        width = of["columns_back"]
         kernels_of += kernels.BACK
         of_stage += [
-            {"made_ptr": heap[of["made"]], "y_ptr": heap[of["back"]], "stride": stride[of["back"]], **width},
+            {"made_ptr": heap[of["made"]], "y_ptr": heap[of["back"]], "stride": stride[of["back"]],
+             **moved(width, sent)},
             {"y_ptr": heap[of["back"]], "out_ptr": base_of(items[-1][last["makes"]]), "taken_ptr": heap[of["taken"]],
-             "PROGRAMS": heap[of["taken"]].shape[1], **width},
+             "PROGRAMS": heap[of["taken"]].shape[1], **moved(width, copied)},
         ]  # fmt: skip
     given = [
         {name: (known | more)[name] for name in kernel.arg_names if not name.startswith("sy_")}

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from .._syncopate import layout
-from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post
+from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post, sy_start_next
 from .moe import _at_rank, _make_slots, _places
 
 _NUM_SLOTS = tl.constexpr(layout.NUM_SLOTS)
@@ -241,9 +241,12 @@ def _copy_rows(
 @triton.jit
 def ragged_rows(
     given_ptr, group_ptr, sent_ptr, x_ptr, rank, stride, sy_schedule, sy_control,
-    EXPERTS: tl.constexpr, H: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
+    EXPERTS: tl.constexpr, H: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr, STARTS_NEXT: tl.constexpr,
 ):  # fmt: skip
-    """Rows of `given` [., H], which lie expert by expert, to where their experts are."""
+    """Rows of `given` [., H], which lie expert by expert, to where their experts are. STARTS_NEXT: the user's kernel starts beside
+    it."""
+    if STARTS_NEXT:
+        sy_start_next()
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         first = sy_acquire(sy_schedule, sy_control, slot)
         expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
@@ -296,6 +299,9 @@ def ragged_take(
     sy_finish(sy_schedule, sy_control)
 
 
+#: Two programs of what sends rows, of 80 registers a thread, leave most of a multiprocessor to the user's kernel.
+SENDING = {"num_warps": 4, "num_stages": 2, "maxnreg": 80}
+OTHERS = {"num_warps": 4, "num_stages": 2}
 #: Before the user's kernel, as ops/ragged.cpp has them.
 STAGES = [ragged_counts, ragged_layout, ragged_rows]
 #: Behind it, where what it makes goes back.
