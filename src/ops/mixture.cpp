@@ -28,7 +28,7 @@ constexpr std::int64_t kMostBeside = 4;           // programs of one multiproces
 constexpr std::int64_t kMovers = 2;               // those that move rows: one loads while another one stores
 // Rows that a program sends at a time (python/syncopate/kernels/moe.py): few, so that many programs bring those of an
 // expert, whose first tiles begin when all have come.
-constexpr std::int64_t kSent = 16;
+constexpr std::int64_t kSent = 8;
 
 std::int64_t tiles_of_tokens(std::int64_t tokens, std::int64_t programs) {
     return std::min(tokens, std::max(kMovers * programs, MixtureSizes::blocks(tokens, kTokens)));

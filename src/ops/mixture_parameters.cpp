@@ -112,7 +112,7 @@ private:
 
     Status add_count() {
         SYNCOPATE_TAKE(Parameters* const count, stage("moe_count"));
-        constexpr std::int64_t kMost = 4096;  // routes at once
+        constexpr std::int64_t kMost = 8192;  // routes at once
         const std::int64_t routes = of_.tokens * of_.topk;
         (*count)["BLOCK"] = power(std::min(routes, kMost));
         return stride("moe_count", "stride", "counts");

@@ -12,6 +12,7 @@ from host_moe import TILING, F, H, K, Layer, T, routings, told_by
 from host_script import expect, on_ranks
 from syncopate import _syncopate, ops
 from syncopate.group import of_folder
+from syncopate.kernels.moe import SENT
 from syncopate.ops import Moe
 
 
@@ -156,13 +157,14 @@ def check_tables(rank, size, group):
                     runs = [(places[e * size][0], places[e * size + size - 1][1]) for e in range(own)]
             begins = torch.tensor([0, *counts[rank][:-1]]).cumsum(0).tolist()
             going = [(b, b + end - begin) for b, (begin, end) in zip(begins, sent, strict=False)]
-            for name, groups, first, columns in (
-                ("moe_dispatch", going, 0, 1),
-                ("moe_up", runs, rank * own, -(-F // 16)),
-                ("moe_down", runs, rank * own, -(-H // 16)),
+            tile = TILING.block_m
+            for name, groups, first, high, columns in (
+                ("moe_dispatch", going, 0, SENT, 1),
+                ("moe_up", runs, rank * own, tile, -(-F // 16)),
+                ("moe_down", runs, rank * own, tile, -(-H // 16)),
             ):
                 words = op.prepared.op.table_tensor_of(stages[name]).tolist()
-                held = (groups, first, TILING.block_m, columns)
+                held = (groups, first, high, columns)
                 why = made_table.objection(words, *held)
                 expect(not why, f"{name}: {why}")
                 slots = words[at.NUM_SLOTS]

@@ -28,7 +28,7 @@ _MADE_TILES = tl.constexpr(layout.MADE_TILES)
 _MADE_GROUPS = tl.constexpr(layout.MADE_GROUPS)
 _AT_ONCE = tl.constexpr(layout.AT_ONCE)
 #: Rows of a tile that is sent (ops/mixture.cpp).
-SENT = 16
+SENT = 8
 _SENT = tl.constexpr(SENT)
 # Of the words of `status`: rows over the bound, of the rank to which most come, and ids of all ranks that name no expert.
 OVER, BAD = 0, 1
@@ -56,9 +56,12 @@ def moe_count(
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         expert = sy_acquire(sy_schedule, sy_control, slot) % (E + 1)
         so_far = expert * 0
+        route = tl.arange(0, BLOCK)
+        coming = tl.load(ids_ptr + route, mask=route < ROUTES, other=0)
         for begin in range(0, ROUTES, BLOCK):
             route = begin + tl.arange(0, BLOCK)
-            ids = tl.load(ids_ptr + route, mask=route < ROUTES, other=0).to(tl.int64)
+            ids = coming.to(tl.int64)  # those behind are on their way meanwhile
+            coming = tl.load(ids_ptr + BLOCK + route, mask=BLOCK + route < ROUTES, other=0)
             named = tl.where((ids < _NO_ROUTE) | (ids >= E), E, ids) == expert
             mine = (named & (route < ROUTES)).to(tl.int32)
             tl.store(position_ptr + route, so_far + tl.cumsum(mine, 0) - mine, mask=mine != 0)
@@ -186,7 +189,7 @@ def moe_layout(
         going = tl.load(sent_ptr + E + expert, mask=every < E, other=0)
         first = tl.load(group_ptr + expert, mask=every < E, other=0)
         _make_slots(
-            dispatch_ptr, 0, going, first, every, E, _SENT, 1, 4 * SLOTS, 2 * EXPERTS, rank, EXPERTS, R
+            dispatch_ptr, 0, going, first, every, E, _SENT, 1, 8 * SLOTS, 2 * EXPERTS, rank, EXPERTS, R
         )
         if tl.program_id(0) == 0:
             tl.atomic_max(seen_ptr + _OVER, over)

@@ -28,6 +28,7 @@ STAGES = {
 
 #: Registers of a thread: of two programs of what sends (4 warps), and of one of the first product beside them (8 warps).
 _SENDERS, _BESIDE = 80, 176
+_COUNTED = 8192  # routes at once, at most (ops/mixture_parameters.cpp)
 
 
 class Stages:
@@ -143,7 +144,8 @@ class Stages:
             crowds = name == "moe_up" and self.part == "kept" and "moe_dispatch" in self._names
             fits = made["num_warps"] == 8 and self.dtype.itemsize == 2
             return made | {"maxnreg": _BESIDE} if crowds and fits else made
-        made = {"num_warps": 8 if name == "moe_count" else 4, "num_stages": 2}
+        counts = (16 if self.routes >= _COUNTED else 8) if name == "moe_count" else 4
+        made = {"num_warps": counts, "num_stages": 2}
         return made | {"maxnreg": _SENDERS} if name == "moe_dispatch" else made
 
     def _items(self, given: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
@@ -197,7 +199,7 @@ class Stages:
         at_once = min(4096, 8192 // self.dtype.itemsize)
         sent = {"COLUMNS": self._columns(kernels.SENT, at_once), "STARTS_NEXT": "moe_up" in self._names}
         made = {
-            "moe_count": {"BLOCK": min(4096, pow2(self.routes)), "stride": strides.get("counts", 0)},
+            "moe_count": {"BLOCK": min(_COUNTED, pow2(self.routes)), "stride": strides.get("counts", 0)},
             "moe_layout": {"BLOCK": min(256, pow2(self.routes))},
             "moe_dispatch": {"stride": strides.get("X", 0), "WEIGHTED": self.weighted and self.part == "dispatch", **sent},
             "moe_down": {"stride": strides.get("Y", 0)},
