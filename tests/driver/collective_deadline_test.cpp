@@ -4,20 +4,27 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "driver/two_gpus.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "runtime/cuda/boundary/boundary.hpp"
 #include "runtime/fork.hpp"
 #include "syncopate/at.hpp"
+#include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/runtime/call/op.hpp"
 
@@ -219,7 +226,66 @@ TEST(SidesByNccl, ArriveAsTheirSenderHasPublished) {
         gathered_between_nodes, 1, 600'000);
 }
 
-/// The GPU has four multiprocessors, of which NCCL gets two.
+/// What was enqueued since by NCCL: words of a line "send BYTES bytes, rank PEER, by communicator NUMBER on STREAM".
+std::vector<std::string> sides_of(const std::vector<std::string>& log, std::string_view of) {
+    std::vector<std::string> sides;
+    for (const std::string& line : log) {
+        if (line.starts_with("send ") || line.starts_with("receive "))
+            sides.push_back(of.empty() ? line : line.substr(line.find(of)));
+    }
+    return sides;
+}
+
+/// 512 KiB each way, in as many parts as there are links, on streams of their own, which follow the round's, and which it follows.
+TEST(SidesByNccl, GoByAllLinksAtOnceWhereTheyAreLarge) {
+    on_both(
+        [](PlayedCalls&, FusedOp& op, CudaKernel& kernel) {
+            fake_cuda::receive(1);
+            fake_cuda::take_log();
+            RANK_CHECK(op.call(kernel, {1, 1, 1}, 0, {}), "a call");
+            const std::vector<std::string> log = fake_cuda::take_log();
+            const std::string part = fmt::format(" {} bytes", (512 << 10) / fuse::kChannelBlocks);
+            std::map<std::string, int> parts;  // of each communicator, with its stream
+            std::set<std::string> streams;
+            std::string first;  // on which the words go
+            for (const std::string& side : sides_of(log, "")) {
+                const std::string stream = side.substr(side.find(" on ") + 4);
+                if (side.find(" 4 bytes") != std::string::npos) first = stream;
+                if (side.find(part) == std::string::npos) continue;
+                ++parts[side.substr(side.find("by communicator"))];
+                streams.insert(stream);
+            }
+            RANK_CHECK(std::ssize(parts) == fuse::kChannelBlocks, "not by all");
+            for (const auto& [link, sides] : parts) RANK_CHECK(sides == 2, "a send and a receive by each");
+            RANK_CHECK(streams.size() == parts.size() && streams.contains(first), "not at once");
+            RANK_CHECK(sides_of(log, "").size() == 2 * parts.size() + 2, "and a word each way by one");
+            const auto waits = [&](const std::string& stream) {
+                return std::ranges::count_if(log, [&](const std::string& line) {
+                    return line.starts_with(stream + " waits for event");
+                });
+            };
+            for (const std::string& stream : streams)
+                RANK_CHECK(waits(stream) >= (stream == first ? std::ssize(streams) - 1 : 1), stream);
+            return true;
+        },
+        [] { return gathered_between({1024, 4, 512, 512, 2, 512}); }, 1, 600'000);
+}
+
+TEST(SidesByNccl, GoByOneLinkWhereTheyAreSmall) {
+    on_both(
+        [](PlayedCalls&, FusedOp& op, CudaKernel& kernel) {
+            fake_cuda::receive(1);
+            fake_cuda::take_log();
+            RANK_CHECK(op.call(kernel, {1, 1, 1}, 0, {}), "a call");
+            const std::vector<std::string> sides = sides_of(fake_cuda::take_log(), "by communicator");
+            RANK_CHECK(sides.size() == 4, "a block and a word each way");
+            RANK_CHECK(std::set(sides.begin(), sides.end()).size() == 1, "by several");
+            return true;
+        },
+        gathered_between_nodes, 1, 600'000);
+}
+
+/// The GPU has six multiprocessors, of which NCCL gets four.
 TEST(SidesByNccl, HaveTheMultiprocessorsThatAGridOfWaitingTilesMustLeave) {
     on_both(
         [](PlayedCalls&, FusedOp& op, CudaKernel& kernel) {

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -110,7 +111,7 @@ CUresult DeviceGetUuid(CUuuid* uuid, CUdevice device) {
     return CUDA_SUCCESS;
 }
 CUresult DeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
-    *value = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT                ? 4
+    *value = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT                ? 6
              : attribute == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN ? 232'448
              : attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR          ? 9
                                                                                   : 1;
@@ -488,6 +489,19 @@ void receive(std::uint32_t word) { received = word; }
 
 }  // namespace fake_cuda
 
+namespace {
+/// By the address of one of them, communicators have numbers.
+std::array<char, 256> communicators;
+std::atomic<std::size_t> joined{0};
+
+void note_side(const char* what, std::size_t bytes, int peer, const void* communicator, void* stream) {
+    const auto number = static_cast<const char*>(communicator) - communicators.data();
+    fake_cuda::note(std::string(what) + " " + std::to_string(bytes) + " bytes, rank " + std::to_string(peer) +
+                    ", by communicator " + std::to_string(number) + " on " +
+                    fake_cuda::name_of(static_cast<CUstream>(stream)));
+}
+}  // namespace
+
 // NCCL, as far as it is called: collectives do nothing, and only words are received.
 extern "C" {
 int ncclGetUniqueId(void*) { return 0; }
@@ -495,9 +509,12 @@ struct NcclUniqueId {
     char bytes[128];
 };
 int ncclCommInitRank(void** made, int, NcclUniqueId, int) {
-    static char any;
-    *made = &any;
+    *made = &communicators[joined++ % communicators.size()];
     return 0;
+}
+int ncclGetVersion(int* version) { return *version = 22800, 0; }
+int ncclCommInitRankConfig(void** made, int size, NcclUniqueId id, int rank, void*) {
+    return ncclCommInitRank(made, size, id, rank);
 }
 int ncclCommDestroy(void*) { return 0; }
 int ncclCommAbort(void*) {
@@ -510,8 +527,12 @@ int ncclAllGather(const void*, void*, std::size_t, int, void*, void*) { return 0
 int ncclReduceScatter(const void*, void*, std::size_t, int, int, void*, void*) { return 0; }
 int ncclAllReduce(const void*, void*, std::size_t, int, int, void*, void*) { return 0; }
 int ncclBroadcast(const void*, void*, std::size_t, int, int, void*, void*) { return 0; }
-int ncclSend(const void*, std::size_t, int, int, void*, void*) { return 0; }
-int ncclRecv(void* to, std::size_t bytes, int, int, void*, void*) {
+int ncclSend(const void*, std::size_t bytes, int, int peer, void* communicator, void* stream) {
+    note_side("send", bytes, peer, communicator, stream);
+    return 0;
+}
+int ncclRecv(void* to, std::size_t bytes, int, int peer, void* communicator, void* stream) {
+    note_side("receive", bytes, peer, communicator, stream);
     const std::uint32_t word = fake_cuda::received;
     if (bytes == sizeof(word)) std::memcpy(to, &word, bytes);
     return 0;

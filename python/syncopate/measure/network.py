@@ -1,5 +1,6 @@
 """What a machine file says of several nodes, measured by ranks on them: each rank sends to the one of its place in the next node
-and receives from the one before, all at once, as the channel between nodes does; and NCCL's all-gather, as the unfused pair does.
+and receives from the one before, all at once, by as many communicators of one multiprocessor as the channel between nodes has;
+and NCCL's all-gather, as the unfused pair does.
 
     torchrun --nnodes 2 --nproc-per-node 8 … --no-python syncopate tune --measure-machine -o machine.json
 
@@ -39,8 +40,20 @@ def gather_us(ranks: Any, size: int) -> float:
     return ranks.time(lambda: dist.all_gather_into_tensor(received, sent))
 
 
-def round_us(ranks: Any, size: int) -> float:
-    """µs of a round of so many bytes, of the slowest rank."""
+def links() -> list[Any]:
+    """Groups of all ranks with communicators as the channel's links have them. Collective."""
+    import torch.distributed as dist
+
+    made = []
+    for _ in range(_syncopate.tune.CHANNEL_BLOCKS):
+        options = dist.ProcessGroupNCCL.Options()
+        options.config.min_ctas = options.config.max_ctas = 1
+        made.append(dist.new_group(pg_options=options))
+    return made
+
+
+def round_us(ranks: Any, groups: list[Any], size: int) -> float:
+    """µs of a round of so many bytes, of the slowest rank: each of `groups` carries a part, all at once."""
     import torch
     import torch.distributed as dist
 
@@ -48,13 +61,14 @@ def round_us(ranks: Any, size: int) -> float:
     places = group.size // group.nodes
     sent = torch.zeros(size, dtype=torch.uint8, device="cuda")
     received = torch.empty_like(sent)
+    to, by = (group.rank + places) % group.size, (group.rank - places) % group.size
 
     def call() -> None:
-        ops = [
-            dist.P2POp(dist.isend, sent, (group.rank + places) % group.size),
-            dist.P2POp(dist.irecv, received, (group.rank - places) % group.size),
-        ]
-        for work in dist.batch_isend_irecv(ops):
+        begun = []
+        for link, out, into in zip(groups, sent.chunk(len(groups)), received.chunk(len(groups)), strict=True):
+            ops = [dist.P2POp(dist.isend, out, to, link), dist.P2POp(dist.irecv, into, by, link)]
+            begun += dist.batch_isend_irecv(ops)
+        for work in begun:
             work.wait()
 
     return ranks.time(call)
@@ -83,7 +97,10 @@ def main(path: str) -> int:
             )
             return 1
         nothing = ranks.time(lambda: None)
-        small, large = (max(0.1, round_us(ranks, size) - nothing) for size in (SMALL, LARGE))
+        apart = links()
+        # What is small goes by one of them.
+        small = max(0.1, round_us(ranks, apart[:1], SMALL) - nothing)
+        large = max(0.1, round_us(ranks, apart, LARGE) - nothing)
         gathered = [max(0.1, gather_us(ranks, size) - nothing) for size in (SMALL, LARGE)]
         places = group.size // group.nodes
         if group.rank % places == 0:

@@ -43,8 +43,9 @@
 
 namespace syncopate::fuse {
 
-/// Multiprocessors of cuda that carry it beside a kernel that waits for it: the grid leaves them free.
-inline constexpr std::int32_t kChannelBlocks = 2;
+/// Multiprocessors of cuda that carry it beside a kernel that waits for it: the grid leaves them free. Each has a communicator of
+/// NCCL's to itself, and its part of what is sent.
+inline constexpr std::int32_t kChannelBlocks = 4;
 
 /// Splits what goes between nodes of the plan's mesh, by whichever backend: plan::check judges those. Fails where ops, with the
 /// sums that lowering made of their own, wait for each other in a circle.

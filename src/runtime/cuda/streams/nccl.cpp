@@ -40,7 +40,7 @@ struct NcclApi {
         int blocking = 1;
         int cga_cluster_size = INT_MIN;  // left open
         int min_ctas = 1;
-        int max_ctas = fuse::kChannelBlocks;
+        int max_ctas = 1;
         const char* net_name = nullptr;
     };
     int (*GetUniqueId)(UniqueId*) = nullptr;
@@ -155,7 +155,28 @@ int place_of(const std::vector<std::int32_t>& list, std::int32_t rank) {
 
 constexpr std::chrono::seconds kFreeing{2};  // freeing communicators takes milliseconds
 
-/// Every list of participants, in an order that all ranks have; that of the channel's comes last.
+/// Bytes from which on a block goes by all links: below, one is as fast.
+constexpr std::uint64_t kLeastApart = std::uint64_t{1} << 18;
+
+/// What of a block goes by `link`, from 1, on both of its sides.
+Nccl::Block part_of(const Nccl::Block& block, int link) {
+    constexpr std::uint64_t kAlignment = 512;
+    Nccl::Block part = block;
+    if (block.bytes < kLeastApart) {
+        if (link > 1) part.bytes = 0;
+        return part;
+    }
+    const auto up_to = [&](int links) {
+        return links == fuse::kChannelBlocks ? block.bytes
+                                             : block.bytes * static_cast<std::uint64_t>(links) /
+                                                   fuse::kChannelBlocks / kAlignment * kAlignment;
+    };
+    part.address += up_to(link - 1);
+    part.bytes = up_to(link) - up_to(link - 1);
+    return part;
+}
+
+/// Every list of participants, in an order that all ranks have; those of the channel's links come last.
 std::set<Nccl::Participants> lists_of(const fuse::Schedule& schedule) {
     std::set<Nccl::Participants> lists;
     std::set<std::int32_t> between;
@@ -168,10 +189,11 @@ std::set<Nccl::Participants> lists_of(const fuse::Schedule& schedule) {
             std::vector<std::int32_t> ranks;
             for (const fuse::Collective::Member& member : collective->members)
                 ranks.push_back(member.op.rank);
-            lists.insert({false, std::move(ranks)});
+            lists.insert({0, std::move(ranks)});
         }
     }
-    if (!between.empty()) lists.insert({true, {between.begin(), between.end()}});
+    for (int link = 1; link <= fuse::kChannelBlocks && !between.empty(); ++link)
+        lists.insert({link, {between.begin(), between.end()}});
     return lists;
 }
 
@@ -208,15 +230,18 @@ int connect(const std::shared_ptr<CudaContext>& context, const NcclApi& api, voi
 Result<void*> join(const std::shared_ptr<CudaContext>& context, const NcclApi& api, int size,
                    NcclApi::UniqueId id, int place, const std::optional<std::vector<int>>& peers,
                    Milliseconds timeout) {
+    if (peers && api.CommInitRankConfig == nullptr)
+        return machine_error(
+            "between nodes NCCL 2.17 or a later one is needed: the one found takes as many multiprocessors "
+            "as it will");
     std::promise<std::pair<int, void*>> promise;
     std::future<std::pair<int, void*>> joined = promise.get_future();
     std::thread([context, &api, size, id, place, peers, promise = std::move(promise)]() mutable {
         const CurrentContext current(*context);
         void* communicator = nullptr;
         NcclApi::Config config;
-        int code = peers && api.CommInitRankConfig != nullptr
-                       ? api.CommInitRankConfig(&communicator, size, id, place, &config)
-                       : api.CommInitRank(&communicator, size, id, place);
+        int code = peers ? api.CommInitRankConfig(&communicator, size, id, place, &config)
+                         : api.CommInitRank(&communicator, size, id, place);
         if (code == 0 && peers) code = connect(context, api, communicator, *peers);
         promise.set_value({code, communicator});
     }).detach();
@@ -245,8 +270,21 @@ Result<std::unique_ptr<Nccl>> Nccl::create(std::shared_ptr<CudaContext> context,
             peers.insert(side->sends ? transfer.dst_rank : transfer.src_rank);
     }
     made->peers_ = {peers.begin(), peers.end()};
+    const Status opened = made->open_links();
     SYNCOPATE_TRY(made->renew(rendezvous, timeout));
+    if (!opened) return opened.error();
     return made;
+}
+
+Status Nccl::open_links() {
+    if (peers_.empty()) return Done{};
+    SYNCOPATE_TAKE(std::unique_ptr<OwnedEvent> begun, OwnedEvent::create(context_));
+    begun_ = std::move(begun);
+    for (int link = 2; link <= fuse::kChannelBlocks; ++link) {
+        SYNCOPATE_TAKE(Lane lane, Lane::create(context_));
+        beside_.push_back(std::move(lane));
+    }
+    return Done{};
 }
 
 Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
@@ -258,7 +296,7 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
     if (api) api_ = *api;
     // The first participant of each list makes its id; every rank hears of all of them.
     Result<Bytes> mine = api ? Result<Bytes>(Bytes()) : Result<Bytes>(api.error());
-    for (const auto& [of_channel, list] : lists_) {
+    for (const auto& [link, list] : lists_) {
         if (!mine || list.front() != rank) continue;
         NcclApi::UniqueId id{};
         if (const int code = api_->GetUniqueId(&id); code != 0) {
@@ -271,7 +309,7 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
                    agree(rendezvous, fmt::format("op-{}-nccl", name_), mine, timeout));
     std::map<std::int32_t, std::size_t> taken;  // bytes, by the rank that made them
     for (const Participants& participants : lists_) {
-        const auto& [of_channel, list] = participants;
+        const auto& [link, list] = participants;
         std::size_t& at = taken[list.front()];
         NcclApi::UniqueId id{};
         std::memcpy(id.bytes, all[static_cast<std::size_t>(list.front())].data() + at, sizeof(id.bytes));
@@ -279,7 +317,7 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
         const int place = place_of(list, rank);
         if (place == std::ssize(list)) continue;
         std::optional<std::vector<int>> peers;
-        if (of_channel) {
+        if (link > 0) {
             peers.emplace();
             for (const std::int32_t peer : peers_) peers->push_back(place_of(list, peer));
         }
@@ -339,16 +377,14 @@ void Nccl::abort() {
     await_abort();
 }
 
-// [P40]
-Status Nccl::exchange(std::span<const Block> blocks, CUstream stream) const {
-    const std::lock_guard lock(calling_);
-    const auto found = communicators_.rbegin();  // the channel's comes last
-    if (found == communicators_.rend() || !found->first.first || found->second == nullptr)
+Status Nccl::exchange_on(const Participants& link, std::span<const Block> blocks, CUstream stream) const {
+    const auto found = communicators_.find(link);
+    if (found == communicators_.end() || found->second == nullptr)
         return machine_error("the communicator between nodes has been given up");
     SYNCOPATE_NCCL(*api_, GroupStart);
     int code = 0;
     for (const Block& block : blocks) {
-        const int peer = place_of(found->first.second, block.peer);
+        const int peer = place_of(link.second, block.peer);
         if (code != 0) break;
         code = block.sends ? api_->Send(reinterpret_cast<const void*>(block.address), block.bytes, kUint8,
                                         peer, found->second, stream)
@@ -359,9 +395,34 @@ Status Nccl::exchange(std::span<const Block> blocks, CUstream stream) const {
     return code == 0 ? Status(Done{}) : Status(api_->error("Send or ncclRecv", code));
 }
 
+// [P40]
+Status Nccl::exchange(std::span<const Block> blocks, CUstream stream) const {
+    const std::lock_guard lock(calling_);
+    const CudaApi& cuda = context_->api();
+    const auto is_apart = [](const Block& block) { return block.bytes >= kLeastApart; };
+    const bool apart = !beside_.empty() && std::ranges::any_of(blocks, is_apart);
+    if (apart) SYNCOPATE_CUDA(cuda, cuEventRecord, begun_->get(), stream);
+    for (const Participants& link : lists_) {
+        if (link.first == 0 || (link.first > 1 && !apart)) continue;
+        std::vector<Block> parts;
+        for (const Block& block : blocks) {
+            const Block part = part_of(block, link.first);
+            if (part.bytes > 0 || block.bytes == 0) parts.push_back(part);
+        }
+        const bool first = link.first == 1;
+        const CUstream by = first ? stream : beside_[at(link.first - 2)].stream();
+        if (!first) SYNCOPATE_CUDA(cuda, cuStreamWaitEvent, by, begun_->get(), 0);
+        SYNCOPATE_TRY(exchange_on(link, parts, by));
+        if (!first) SYNCOPATE_CUDA(cuda, cuEventRecord, beside_[at(link.first - 2)].join(), by);
+    }
+    if (!apart) return Done{};
+    for (const Lane& lane : beside_) SYNCOPATE_CUDA(cuda, cuStreamWaitEvent, stream, lane.join(), 0);
+    return Done{};
+}
+
 Status Nccl::enqueue(const PreparedCollective& c, CUstream stream) const {
     const std::lock_guard lock(calling_);
-    const auto found = communicators_.find({false, c.ranks});
+    const auto found = communicators_.find({0, c.ranks});
     if (found == communicators_.end() || found->second == nullptr)
         return machine_error("its communicator has been given up");
     void* const communicator = found->second;

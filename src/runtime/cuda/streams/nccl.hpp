@@ -1,6 +1,6 @@
 // NCCL for collectives that a plan leaves direct, and for what goes between nodes: the library is loaded at run time, as
 // the driver is, and a communicator made for each list of ranks that has one; the channel between nodes has its own,
-// on few multiprocessors.
+// on few multiprocessors. They are several: by sockets the bytes of each go through a thread of the host's.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "runtime/cuda/driver/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_handles.hpp"
 #include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/runtime/call/collective.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
@@ -27,8 +28,8 @@ struct NcclApi;
 
 class Nccl {
 public:
-    /// Whether they are a channel's, and the ranks.
-    using Participants = std::pair<bool, std::vector<std::int32_t>>;
+    /// The ranks, and which of the channel's links it is, from 1; 0: it is for collectives.
+    using Participants = std::pair<int, std::vector<std::int32_t>>;
     /// What a rank sends to another one, or receives.
     struct Block {
         bool sends = false;
@@ -52,7 +53,8 @@ public:
     Status renew(Rendezvous& rendezvous, Milliseconds timeout);
     /// One call of the library [P25].
     Status enqueue(const PreparedCollective& collective, CUstream stream) const;
-    /// A rank's sides of one round: one group of sends and receives, which begin and end together.
+    /// A rank's sides of one round, which begin and end together: a group of sends and receives on each link that has a part
+    /// of them, the first one on `stream`.
     Status exchange(std::span<const Block> blocks, CUstream stream) const;
     /// Ends what is under way on this rank, which then has no result: a participant has not come. From any thread.
     void abort();
@@ -64,7 +66,9 @@ private:
     Nccl(std::shared_ptr<CudaContext> context, std::string name, std::vector<Participants> lists)
         : context_(std::move(context)), name_(std::move(name)), lists_(std::move(lists)) {}
 
+    Status open_links();
     void part(int (*how)(void*));
+    Status exchange_on(const Participants& link, std::span<const Block> blocks, CUstream stream) const;
 
     std::shared_ptr<CudaContext> context_;
     const NcclApi* api_ = nullptr;
@@ -72,9 +76,11 @@ private:
     std::vector<Participants> lists_;  ///< in an order that all ranks have
     std::vector<std::int32_t> peers_;  ///< of this rank in the channel
     std::map<Participants, void*> communicators_;
-    mutable std::timed_mutex calling_;  ///< while the library is called
-    std::mutex parting_;                ///< of what follows
-    std::shared_future<void> parted_;   ///< the communicators given up last; none: nothing was
+    std::vector<Lane> beside_;           ///< of the channel's links but the first
+    std::unique_ptr<OwnedEvent> begun_;  ///< a round, before its parts on these
+    mutable std::timed_mutex calling_;   ///< while the library is called
+    std::mutex parting_;                 ///< of what follows
+    std::shared_future<void> parted_;    ///< the communicators given up last; none: nothing was
     std::chrono::steady_clock::time_point freed_by_{};
 };
 
