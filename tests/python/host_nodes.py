@@ -9,6 +9,7 @@ fp32. Exits 1 with the first thing that is wrong.
 
 import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -238,6 +239,43 @@ def differ(group: sy.Group, nodes: int) -> None:
     expect(text == "", f"the same program fails: {text}")
 
 
+def calls_something_else(group: sy.Group, nodes: int) -> None:
+    """Who sets something up while others call hears of it from its node, long before ranks give up waiting for a set-up; those of
+    other nodes miss it in their calls."""
+    size, places = group.size, group.size // nodes
+
+    def call(m: int) -> str:
+        try:
+            if m not in known:
+                known[m] = ops.AllGatherMatmul(
+                    m,
+                    32,
+                    32,
+                    dtype=torch.float32,
+                    group=group,
+                    strategy=Strategy(tilings=(SMALL,)),
+                    deadline=5.0,
+                )
+            x, w = torch.ones(known[m].shard_rows, 32), torch.ones(32, 32)
+            known[m].run(x, (w,), known[m].empty(m, 32))
+            known[m].check()
+        except sy.SyncopateError as error:
+            return str(error)
+        return ""
+
+    known: dict[int, ops.AllGatherMatmul] = {}
+    text = call(16 * size)
+    expect(text == "", f"a call of all: {text}")
+    began = time.monotonic()
+    text = call((24 if group.rank == size - 1 else 16) * size)
+    if group.rank // places < nodes - 1:
+        expect(", call 2: " in text, f"rank {group.rank}, of another node: {text}")
+        return
+    expect(f"rank {group.rank}: the ranks' calls differ: " in text, f"rank {group.rank} hears: {text}")
+    expect(f"; rank {size - 1}: all_gather_matmul [{24 * size}, 32, 32]" in text, f"it is not named: {text}")
+    expect(time.monotonic() - began < 60, "it is told late")
+
+
 def work(group: sy.Group, calls: int, nodes: int) -> None:
     expect(group.nodes == nodes, f"the group is on {group.nodes} nodes")
     for kind, chosen in KINDS.items():
@@ -272,6 +310,9 @@ def main() -> None:
         group.take_nodes(nodes)
         work(group, calls, nodes)
         differentiates(group, place)
+        apart = of_folder(place.folder, place.rank, place.size, place.run_id + "-apart", "host")
+        apart.take_nodes(nodes)
+        calls_something_else(apart, nodes)
 
     ranks.run(nodes * places, of_rank, timeout=600.0)
     print(f"{nodes} nodes of {places}: {len(KINDS)} operators, {calls} calls, exact")

@@ -92,7 +92,7 @@ void CallWatch::give_up_on_ended() {
             const CallBoard& board = op->board;
             if (op->on_host && is_ahead(board.called(board.rank()), board.called(rank)))
                 op->executor->raise(emit::control::fault_of_peer |
-                                    static_cast<std::uint32_t>(op->first_rank + rank));
+                                    static_cast<std::uint32_t>(first_rank_ + rank));
         }
     }
 }
@@ -110,7 +110,7 @@ void CallWatch::tick() {
     if (ops_[now->mine]->executor->is_faulty() || ops_[now->theirs]->executor->is_faulty()) return;
     std::string text = kDiffer;
     for (int rank = 0; rank < ops_.front()->board.size(); ++rank)
-        text += fmt::format("{}rank {}{}", rank == 0 ? "" : "; ", rank, doing(rank));
+        text += fmt::format("{}rank {}{}", rank == 0 ? "" : "; ", first_rank_ + rank, doing(rank));
     declare(text, [&](const CallBoard& board) { return board.is_apart(now->asked); });
 }
 
@@ -168,7 +168,7 @@ std::string CallWatch::left_out(std::string_view what, int closing) {
                     "; that is call {} of rank {}, and rank {} has made {}: where it left one out, those "
                     "behind it took another "
                     "call's data",
-                    board.called(rank), rank, closing, board.called(closing));
+                    board.called(rank), first_rank_ + rank, first_rank_ + closing, board.called(closing));
         }
     }
     return "";
@@ -186,7 +186,7 @@ void CallWatch::declare(const std::string& text, const std::function<bool(const 
     }
     events_.publish(event, text);
     for (WatchedOp* op : apart)
-        op->executor->raise(fault_differs | static_cast<std::uint32_t>(op->board.rank()));
+        op->executor->raise(fault_differs | static_cast<std::uint32_t>(first_rank_ + op->board.rank()));
 }
 
 std::optional<Error> CallWatch::tell(const WatchedOp& op) {
@@ -195,7 +195,7 @@ std::optional<Error> CallWatch::tell(const WatchedOp& op) {
     const std::lock_guard lock(mutex_);
     const std::uint32_t event = op.board.ended_by();
     told_ = std::max(told_.load(), event);
-    return Error{events_.text(event), {.rank = op.board.rank()}, ErrorClass::usage};
+    return Error{events_.text(event), {.rank = first_rank_ + op.board.rank()}, ErrorClass::usage};
 }
 
 bool CallWatch::has_told(const WatchedOp& op) const {
@@ -211,10 +211,10 @@ Status CallWatch::await_others(const WatchedOp& op, std::chrono::milliseconds ti
         while (is_ahead(made, board.called(rank)) && !op.executor->is_faulty()) {
             if (std::optional<Error> differs = tell(op)) return *differs;
             if (timeout.count() > 0 && clock.waited() > timeout) {
-                return Error{
-                    fmt::format("{}: rank {} has not called it within {} ms", op.what, rank, timeout.count()),
-                    {.rank = board.rank()},
-                    ErrorClass::machine};
+                return Error{fmt::format("{}: rank {} has not called it within {} ms", op.what,
+                                         first_rank_ + rank, timeout.count()),
+                             {.rank = first_rank_ + board.rank()},
+                             ErrorClass::machine};
             }
             sleep_on_host(kMoment);
         }
@@ -226,7 +226,7 @@ std::optional<Error> CallWatch::unheard() {
     if (events_.count() == told_) return std::nullopt;
     events_.settle();
     told_ = events_.count();
-    return Error{events_.text(told_), {.rank = events_.rank()}, ErrorClass::usage};
+    return Error{events_.text(told_), {.rank = first_rank_ + events_.rank()}, ErrorClass::usage};
 }
 
 std::vector<std::string> CallWatch::calls_ahead() {
@@ -275,7 +275,7 @@ Status CallWatch::look(const Came& came, bool labels_differ, bool failed) {
     std::string text = kDiffer;
     for (std::size_t rank = 0; rank < calls.size(); ++rank) {
         const std::optional<std::string> label = came(static_cast<int>(rank));
-        text += fmt::format("{}rank {}{}", rank == 0 ? "" : "; ", rank,
+        text += fmt::format("{}rank {}{}", rank == 0 ? "" : "; ", at(first_rank_) + rank,
                             label                 ? ": " + *label
                             : calls[rank].empty() ? " has not come yet"
                                                   : calls[rank]);

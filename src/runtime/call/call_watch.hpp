@@ -36,12 +36,12 @@ struct WatchedOp {
     CallBoard board;
     CallExecutor* executor = nullptr;
     bool on_host = false;  ///< all its calls are asked for, none is replayed
-    int first_rank = 0;    ///< of its board: ranks of one node
 };
 
 class CallWatch final : public MeetingWatch {
 public:
-    explicit CallWatch(CallEvents events) : events_(std::move(events)) {}
+    /// `first_rank`: of the node whose ranks the events are of, for messages; they are numbered from 0 here.
+    CallWatch(CallEvents events, int first_rank) : events_(std::move(events)), first_rank_(first_rank) {}
     ~CallWatch() override;
 
     void add(WatchedOp& op);
@@ -95,6 +95,7 @@ private:
     void declare(const std::string& text, const std::function<bool(const CallBoard&)>& is_apart);
 
     CallEvents events_;
+    int first_rank_;
     std::mutex mutex_;
     std::unique_ptr<std::condition_variable_any> changed_ = std::make_unique<std::condition_variable_any>();
     std::vector<WatchedOp*> ops_;

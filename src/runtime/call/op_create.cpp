@@ -161,7 +161,7 @@ Status FusedOp::watch() {
     watch_ = std::dynamic_pointer_cast<CallWatch>(rendezvous.watch());
     if (watch_ == nullptr) {
         SYNCOPATE_TAKE(CallEvents events, CallEvents::create(rendezvous, kOfGroup));
-        watch_ = std::make_shared<CallWatch>(std::move(events));
+        watch_ = std::make_shared<CallWatch>(std::move(events), heap_->first_mapped());
     }
     SYNCOPATE_TAKE(CallBoard board, CallBoard::create(rendezvous, kOfGroup));
     watched_ = std::make_unique<WatchedOp>(
@@ -264,7 +264,6 @@ Status FusedOp::join(const Status& made, const std::function<Status()>& make_rea
     if (watched_) {
         watched_->executor = executor_.get();
         watched_->on_host = heap_->device().kind == Device::Kind::host;
-        watched_->first_rank = heap_->first_mapped();
         rendezvous.within().set_watch(watch_);
         watch_->add(*watched_);
     }

@@ -142,6 +142,7 @@ private:
     /// Ranks that have been told as often that calls differed count their meetings from there on, whichever they came to
     /// before.
     Status enter() {
+        if (MeetingWatch* const near = near_watch()) return near->enter();
         if (rendezvous_.watch() == nullptr) return Done{};
         const Status entered = rendezvous_.watch()->enter();
         const std::uint32_t told = rendezvous_.watch()->told();
@@ -220,7 +221,21 @@ private:
         return rendezvous_.watch() != nullptr && rendezvous_.watch()->has_ended(rank);
     }
 
+    /// Of several nodes, that of this one: null where there is none yet.
+    [[nodiscard]] MeetingWatch* near_watch() const {
+        const bool apart = rendezvous_.ranks_of_node() != rendezvous_.size();
+        return apart ? rendezvous_.within().watch().get() : nullptr;
+    }
+
     Status look() {
+        if (MeetingWatch* const near = near_watch()) {
+            const MeetingWatch::Came seen = [&](int other) {
+                const int rank = rendezvous_.first_of_node() + other;
+                return came(rank, Milliseconds{1}) ? std::optional(of(rank).shown) : std::nullopt;
+            };
+            // Who comes here with something else is named by all nodes together (differing()).
+            return near->look(seen, false, failed_);
+        }
         if (rendezvous_.watch() == nullptr) return Done{};
         const MeetingWatch::Came seen = [&](int other) {
             return came(other, Milliseconds{1}) ? std::optional(of(other).shown) : std::nullopt;
