@@ -128,20 +128,11 @@ std::string dtype_objection(const Problem& problem, const OperatorRow& row) {
     return {};
 }
 
-/// What is in the way, and what does the same.
-std::string why_mixtures_stay(const Problem& problem) {
-    const std::string why =
-        problem.word("parallel") == "tensor"
-            ? "its kernels store tokens and sums at peers themselves, in memory that a node's ranks map"
-            : fmt::format(
-                  "how many rows go to a rank only the device knows, and what is sent between nodes has "
-                  "the size that the host says: each pair of ranks would send the bound in every call, "
-                  "{} times what is routed evenly",
-                  problem.ranks);
-    return ": " + why +
-           ". Give a group of one node's ranks that have all experts; or exchange rows by NCCL around "
-           "it (torch.distributed.all_to_all_single, with counts that the host reads)";
-}
+/// What is in the way, and what goes over nodes.
+constexpr std::string_view kMixturesStay =
+    ": a program of it is of one node's ranks, whose memory they map. sy.ops.moe, dispatch and combine take "
+    "a torch "
+    "group of several: around each node's program they send tokens to all nodes, and sums back";
 
 std::string size_objection(const Problem& problem) {
     for (std::size_t i = 0; i < problem.extents.size(); ++i) {
@@ -166,7 +157,7 @@ std::string problem_objection(const Problem& problem) {
         return fmt::format("nodes: {} ranks are not alike on {} nodes", problem.ranks, problem.nodes);
     if (problem.nodes > 1 && row->kind == OperatorRow::Kind::other && !problem.op.starts_with("attention"))
         return fmt::format("nodes: {} does not go over several nodes yet, got {}{}", problem.op,
-                           problem.nodes, row->routes ? why_mixtures_stay(problem) : "");
+                           problem.nodes, row->routes ? kMixturesStay : "");
     if (row->objection != nullptr) {
         if (std::string objection = row->objection(problem); !objection.empty()) return objection;
     }

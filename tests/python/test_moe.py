@@ -29,6 +29,14 @@ def test_routings_bounds_and_parts_are_exact_on(ranks, calls, run):
     assert f"{ranks} ranks: exact" in outcome.out
 
 
+@pytest.mark.parametrize(("nodes", "ranks"), [(2, 4), (2, 6), (3, 6), (4, 4), (4, 16)] if SWEEP else [(2, 4)])
+def test_mixtures_over_nodes_are_exact_on(nodes, ranks, run):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    outcome = run(*launch, HERE / "host_moe_nodes.py", nodes)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert f"{nodes} nodes of {ranks // nodes}: mixtures are exact" in outcome.out
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5] if SWEEP else [2])
 def test_edges_of_routings_bounds_ids_and_dtypes_are_exact_or_refused_by_name_on(ranks, run):
     outcome = run(sys.executable, HERE / "host_moe_cases.py", ranks)

@@ -21,6 +21,7 @@ from ..call.places import require_tensors
 from ..group import Group
 from ..strategy import Strategy
 from ..strategy import given as strategy_given
+from . import mixture_nodes
 from .differentiable import STRATEGY_REFUSED, recorded, refuse_gradients, wanted
 from .mixture import Moe
 from .mixture_handle import Handle
@@ -135,7 +136,9 @@ def moe(
     `strategy`: as of all_gather_matmul; without gradients then. Unfused the host reads how many rows each expert gets: on GPUs it
     is never chosen, and no CUDA graph holds such a call.
 
-    Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
+    Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up. Over nodes torch's
+    collectives take tokens to all nodes before each one's program, and sums back (mixture_nodes.py): what a node sums is rounded to x's
+    dtype, the bound counts as ever, and no torch.compile graph holds the call.
     """
     how = strategy_given(strategy)
     require_tensors(x=x, topk_ids=topk_ids, topk_weights=topk_weights, w1=w1, w2=w2)
@@ -164,6 +167,9 @@ def moe(
         refuse_gradients_of_fp8("sy.ops.moe", given, scales)
     if not x.shape[0]:
         return of_no_tokens(*routed, members, parallel, out_dtype)
+    if members.nodes > 1:
+        options = {"activation": activation, "bound": bound, "over": over, **own}
+        return mixture_nodes.moe(routed, members, parallel, scales, out_dtype, **options)
     if is_fp8:
         return of_fp8(*routed, scales, members, activation, bound, over, parallel, out_dtype, **own)
     extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
@@ -251,6 +257,8 @@ def dispatch(
         raise ValueError(
             f"expected x [T, H] and topk_ids [T, topk], got {list(x.shape)} and {list(topk_ids.shape)}"
         )
+    if members.nodes > 1:
+        return mixture_nodes.dispatch(x, topk_ids, experts, members, bound=bound, over=over)
     extents = (x.shape[0], experts, topk_ids.shape[1], x.shape[1])
     operator = kept(extents, x.dtype, members, bound=bound, over=over, part="dispatch", weighted=False)
     return cache.run(operator.dispatch, x.contiguous(), topk_ids.contiguous())
@@ -266,6 +274,8 @@ def combine(rows: torch.Tensor, topk_weights: torch.Tensor | None, handle: Handl
     if not isinstance(handle, Handle):
         raise TypeError(f"handle: expected what sy.ops.dispatch gave, got {type(handle).__name__}")
     refuse_gradients("sy.ops.combine", "sy.ops.moe", given, list(given.values()))
+    if isinstance(handle, mixture_nodes.HandleOverNodes):
+        return mixture_nodes.combine(rows, topk_weights, handle)
     of = handle.operator
     extents = (of.tokens, of.experts, of.topk, of.hidden)
     operator = kept(

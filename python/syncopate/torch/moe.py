@@ -59,6 +59,10 @@ def _moe(
     named = dict(zip(("x", "topk_weights", "w1", "w2"), differentiable, strict=True))
     _require_tensors(named | {"topk_ids": topk_ids})
     refuse_tangents(named)
+    if (group := _over_nodes(group_name, x)) is not None:
+        from ..ops.mixture_function import moe
+
+        return moe(*given[:5], group, activation, bound or None, over=over, parallel=parallel)
     asking = [one for one in differentiable if torch.is_grad_enabled() and one.requires_grad]
     if asking and not statically_known_true(x.shape[0] == 0):
         return torch.ops.syncopate.moe_kept(*given)[0]
@@ -75,6 +79,12 @@ def _moe_scaled(x, topk_ids, topk_weights, w1, w2, scales, *rest, out_dtype=None
     given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
     _require_tensors(given | {"topk_ids": topk_ids})
     refuse_gradients_of_fp8("syncopate.moe_scaled", given, scales)
+    if (group := _over_nodes(rest[0], x)) is not None:
+        from ..ops.mixture_function import moe
+
+        activation, bound, over, parallel = (*rest[1:], *("silu", 0, "error", "expert")[len(rest) - 1 :])
+        options = {"over": over, "parallel": parallel, "scales": scales, "out_dtype": out_dtype}
+        return moe(x, topk_ids, topk_weights, w1, w2, group, activation, bound or None, **options)
     return torch.ops.syncopate.moe_scaled_forward(
         x, topk_ids, topk_weights, w1, w2, scales, *rest, out_dtype=out_dtype
     )
@@ -83,6 +93,18 @@ def _moe_scaled(x, topk_ids, topk_weights, w1, w2, scales, *rest, out_dtype=None
 library.impl("moe", _moe, "CompositeImplicitAutograd")
 library.impl("moe_scaled", _moe_scaled, "CompositeImplicitAutograd")
 autocast(library, "moe", 2)  # fp32 weights of routes are taken beside any dtype
+
+
+def _over_nodes(group_name: str, x: torch.Tensor) -> Group | None:
+    """The group, where its ranks are of several nodes. RuntimeError within what is compiled or exported then."""
+    group = _group(group_name, x)
+    if group.nodes == 1:
+        return None
+    if torch._guards.detect_fake_mode() is not None:
+        raise RuntimeError(
+            "moe: over several nodes no graph holds it: call it outside of what is compiled or exported (torch.compiler.disable)"
+        )
+    return group
 
 
 def _group(group_name: str, x: torch.Tensor) -> Group:

@@ -1,0 +1,263 @@
+"""A mixture of experts over several nodes: on each node that node's program, for the tokens of all.
+
+    rails   x, ids and weights go to the ranks of the same place in the other nodes, by torch's all-gather
+    node    its ranks' program (mixture.py): ids of experts that are elsewhere are -1, which add nothing
+    rails   each node's sum of a token goes back to where it is from, by torch's all-to-all; nodes are added in their order, in fp32
+
+What goes between nodes has a size that the host knows, whatever the routing: each token once to each other node, also where several of
+its experts are, or none. What a node sums is rounded to x's dtype before nodes are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch.autograd.function import once_differentiable
+
+from ..call import cache
+from ..call.same_call import require_same_call
+from ..group import Group
+from .mixture_handle import Handle
+
+
+@dataclass(frozen=True)
+class Rails:
+    """Of a rank of a group over nodes, in torch: the ranks of its node, and those of its place in all nodes."""
+
+    node: Any
+    rail: Any
+    nodes: int
+    number: int  # of this rank's node
+
+    def gathered(self, x: torch.Tensor) -> torch.Tensor:
+        """[nodes * T, …] of x [T, …]."""
+        own = x.contiguous()
+        made = own.new_empty(self.nodes * own.shape[0], *own.shape[1:])
+        dist.all_gather_into_tensor(_bytes(made), _bytes(own), group=self.rail)
+        return made
+
+    def returned(self, parts: torch.Tensor) -> torch.Tensor:
+        """[nodes, T, …]: of what each node has made, [nodes * T, …], this rank's."""
+        own = parts.contiguous()
+        made = torch.empty_like(own)
+        dist.all_to_all_single(_bytes(made), _bytes(own), group=self.rail)
+        return made.view(self.nodes, -1, *own.shape[1:])
+
+    def summed(self, parts: torch.Tensor) -> torch.Tensor:
+        """[T, …]: the sum of these, in fp32."""
+        first, *others = self.returned(parts)
+        total = first.float()
+        for one in others:
+            total = total + one.float()
+        return total.to(parts.dtype)
+
+
+def _bytes(whole: torch.Tensor) -> torch.Tensor:
+    """As rows of bytes, which every backend moves, whatever the dtype."""
+    return whole.view(whole.shape[0], -1).view(torch.uint8)
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, rails: Rails) -> torch.Tensor:
+        ctx.rails = rails
+        return rails.gathered(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return ctx.rails.summed(grad), None
+
+
+class _Summed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, parts: torch.Tensor, rails: Rails) -> torch.Tensor:
+        ctx.rails = rails
+        return rails.summed(parts)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return ctx.rails.gathered(grad), None
+
+
+#: By torch's group, which is another one once a group of ours has recovered.
+_rails: WeakKeyDictionary[Any, Rails] = WeakKeyDictionary()
+
+
+def rails_of(group: Group) -> Rails:
+    """Made on first use; collective over the group then. Raises ValueError for a group that is none of torch's."""
+    whole = group.process_group
+    if whole is None:
+        raise ValueError(
+            "moe: over several nodes it takes a torch process group, by which tokens go between them"
+        )
+    known = _rails.get(whole)
+    if known is None:
+        ranks, places = dist.get_process_group_ranks(whole), group.size // group.nodes
+        number, place = divmod(group.rank, places)
+        node, rail = (
+            dist.new_group(part, use_local_synchronization=True)
+            for part in (ranks[number * places : (number + 1) * places], ranks[place::places])
+        )
+        known = _rails[whole] = Rails(node, rail, group.nodes, number)
+    return known
+
+
+def _own_experts(ids: torch.Tensor, experts: int, rails: Rails) -> torch.Tensor:
+    """Of all experts' ids those of the node's, -1 for the others', and for what names no expert still such a one."""
+    own = experts // rails.nodes
+    here = ids - rails.number * own
+    named = (ids >= 0) & (ids < experts)
+    kept = torch.where((here >= 0) & (here < own), here, -1)
+    return torch.where(named | (ids == -1), kept, own).to(ids.dtype)
+
+
+def _on_all(call: Callable[[], Any], group: Group, rails: Rails, experts: int) -> Any:
+    """What a call of a node's program makes. Where it fails on the host, it does on all nodes: none waits for another's sums. On a GPU
+    nothing fails before the host is told, and then what goes by rails has gone."""
+    if group.device == "cuda":
+        return call()
+    made, error = None, None
+    try:
+        made = call()
+    except Exception as failed:  # noqa: BLE001 - all hear of it
+        error = failed
+    said: list[Any] = [None] * rails.nodes
+    dist.all_gather_object(said, error and (isinstance(error, ValueError), str(error)), group=rails.rail)
+    first = next((one for one in said if one), None)
+    if first is None:
+        return made
+    is_value, text = first
+    # A node speaks of its own experts.
+    of_node, of_all = (f"there are experts 0 to {count - 1}" for count in (experts // rails.nodes, experts))
+    text = text.replace(of_node, of_all)
+    if error is not None and not isinstance(error, ValueError):
+        raise error
+    raise (ValueError if is_value else RuntimeError)(text) from error
+
+
+def _together(
+    group: Group, what: tuple[Any, ...], x: torch.Tensor, topk: int, y_item: int, others: int = 0
+) -> Rails:
+    """Before the first call of its kind all ranks are asked for it, and the report says what goes between nodes. `others`: bytes of a token
+    beside x that go with it."""
+    rails = rails_of(group)
+    tokens, hidden = x.shape
+
+    def made() -> cache.Entry:
+        from ..torch import report
+
+        name, *extents = what
+        require_same_call(name, group, (tokens, hidden, topk), f"{x.dtype} {extents}, over nodes")
+        far = (rails.nodes - 1) * tokens
+        there = far * (hidden * x.element_size() + others)
+        back = far * hidden * y_item
+        needed = 1 - (1 - 1 / rails.nodes) ** topk
+        report.crosses(
+            f"{name} T={tokens},topk={topk},H={hidden},ranks={group.size},nodes={rails.nodes}",
+            f"rank {group.rank} sends {there / 2**20:.3g} MiB of tokens and {back / 2**20:.3g} MiB of sums a call, and receives as much, with "
+            f"{rails.nodes - 1} ranks of other nodes, by torch.distributed before and behind the node's program; of tokens that are "
+            f"routed evenly {needed:.0%} have an expert on a node",
+        )
+        return cache.Entry(group, reason="over nodes")
+
+    key = (*what, tokens, hidden, topk, x.dtype, id(group), id(rails))
+    cache.find("ops.moe_nodes", group.device == "cuda", key, made)
+    return rails
+
+
+def moe(
+    routed: Sequence[torch.Tensor],
+    group: Group,
+    parallel: str,
+    scales: Sequence[torch.Tensor] | None,
+    out_dtype: torch.dtype | None,
+    **options: Any,
+) -> torch.Tensor:
+    """sy.ops.moe of x, ids, weights, w1 and w2, which have been looked at, over the nodes of `group`. `options`: its others."""
+    from .mixture_function import extents_of, kind_of
+    from .mixture_function import moe as moe_of_node
+
+    x, ids, weights, w1, w2 = routed
+    kind_of(parallel)
+    tokens, experts, topk, _, inner = extents_of(x, ids, w1, w2, group.size, parallel)
+    for name, one in (("topk_ids", ids), ("topk_weights", weights)):
+        if one.shape != (tokens, topk):
+            raise ValueError(f"{name}: expected [{tokens}, {topk}], got {list(one.shape)}")
+    y_item = (out_dtype or (torch.bfloat16 if scales is not None else x.dtype)).itemsize
+    others = topk * (ids.element_size() + weights.element_size())
+    scale_x = None if scales is None else scales[0]
+    if scale_x is not None and scale_x.shape[:1] != (tokens,):
+        raise ValueError(f"scales: expected one of x for each of {tokens} rows, got {list(scale_x.shape)}")
+    if scale_x is not None:
+        others += scale_x[0].numel() * scale_x.element_size()
+    what = ("moe", experts, inner, parallel, str(ids.dtype), str(weights.dtype), scales is not None)
+    rails = _together(group, what, x, topk, y_item, others)
+    all_ids = rails.gathered(ids)
+    if parallel == "expert":
+        all_ids = _own_experts(all_ids, experts, rails)
+    if scale_x is not None:
+        options |= {"scales": [rails.gathered(scale_x), *scales[1:]], "out_dtype": out_dtype}
+    all_x = _Gathered.apply(x, rails) if scales is None else rails.gathered(x)
+    all_weights = _Gathered.apply(weights, rails)
+
+    def call() -> torch.Tensor:
+        return moe_of_node(all_x, all_ids, all_weights, w1, w2, rails.node, parallel=parallel, **options)
+
+    of_node = experts if parallel == "expert" else experts * rails.nodes  # whose words need no other number
+    return _Summed.apply(_on_all(call, group, rails, of_node), rails)
+
+
+@dataclass
+class HandleOverNodes(Handle):
+    """As a Handle; `ids` to `sent` are of this node's ranks, each with the tokens of all nodes."""
+
+    inner: Handle
+    rails: Rails
+    went: torch.Tensor  # [T, topk], on any node
+
+    @property
+    def taken(self) -> torch.Tensor:
+        return self.went
+
+
+def dispatch(
+    x: torch.Tensor, ids: torch.Tensor, experts: int, group: Group, **options: Any
+) -> tuple[torch.Tensor, Handle]:
+    """sy.ops.dispatch over the nodes of `group`."""
+    from .mixture_function import dispatch as dispatch_of_node
+
+    if experts % group.size != 0:
+        raise ValueError(f"moe: E={experts} experts are no multiple of {group.size} ranks")
+    if ids.shape[0] != x.shape[0]:
+        raise ValueError(f"topk_ids: expected [{x.shape[0]}, topk], got {list(ids.shape)}")
+    rails = _together(
+        group, ("dispatch", experts, str(ids.dtype)), x, ids.shape[1], 0, ids.shape[1] * ids.element_size()
+    )
+    own_ids = _own_experts(rails.gathered(ids), experts, rails)
+    all_x = rails.gathered(x)
+
+    def call() -> tuple[torch.Tensor, Handle]:
+        return dispatch_of_node(all_x, own_ids, experts // rails.nodes, rails.node, **options)
+
+    rows, inner = _on_all(call, group, rails, experts)
+    went = rails.returned(inner.taken).any(0)
+    status = rails.gathered(inner.status[None]).amax(0)
+    return rows, HandleOverNodes(**vars(inner) | {"status": status}, inner=inner, rails=rails, went=went)
+
+
+def combine(rows: torch.Tensor, weights: torch.Tensor | None, handle: HandleOverNodes) -> torch.Tensor:
+    """sy.ops.combine of what went over nodes."""
+    from .mixture_function import combine as combine_of_node
+
+    rails = handle.rails
+    if weights is not None and weights.shape != handle.went.shape:
+        raise ValueError(f"topk_weights: expected {list(handle.went.shape)}, got {list(weights.shape)}")
+    all_weights = None if weights is None else rails.gathered(weights)
+    return rails.summed(combine_of_node(rows, all_weights, handle.inner))
