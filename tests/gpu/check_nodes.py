@@ -130,6 +130,65 @@ def graphs() -> None:
         judged.op.close()
 
 
+def mixtures() -> None:
+    """Tokens to all nodes, each node's program, sums back: eager, with gradients, and captured, all routings exact."""
+    tokens, topk, hidden, inner, experts = 96, 2, 256, 128, 4 * size()
+    own = slice(4 * rank(), 4 * rank() + 4)
+    w1 = torch.stack([numbers(hidden, 2 * inner, 1, e) for e in range(experts)])
+    w2 = torch.stack([numbers(inner, hidden, 2, e) for e in range(experts)])
+    x = numbers(tokens, hidden, 3, rank())
+    generator = torch.Generator().manual_seed(rank())
+    random_ids = torch.rand(tokens, experts, generator=generator).topk(topk).indices.int()
+    weights = torch.ones(tokens, topk, device="cuda")
+
+    def right(ids: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(tokens, hidden, device="cuda")
+        for choice in range(topk):
+            for expert in range(experts):
+                at = (ids[:, choice] == expert).nonzero().flatten()
+                gate, up = (x[at].float() @ w1[expert].float()).chunk(2, -1)
+                total[at] += (gate.relu() * up).bfloat16().float() @ w2[expert].float()
+        return total.bfloat16()
+
+    routings = {
+        "random": random_ids,
+        "one expert": torch.full_like(random_ids, experts - 1),
+        "none": torch.full_like(random_ids, -1),
+    }
+    for name, ids in routings.items():
+        ids = ids.cuda()
+        wanted = right(ids)
+        y = sy.ops.moe(x, ids, weights, w1[own], w2[own], activation="relu")
+        expect(torch.equal(y, wanted), f"routing {name!r}: {(y != wanted).sum().item()} wrong")
+        rows, handle = sy.ops.dispatch(x, ids, experts)
+        back = sy.ops.combine(rows, None, handle)
+        handle.check()
+        expect(
+            torch.equal(back, ((ids >= 0).sum(1)[:, None] * x.float()).bfloat16()), f"routing {name!r}: back"
+        )
+        given = [one.detach().clone().requires_grad_() for one in (x, weights, w1[own], w2[own])]
+        made = sy.ops.moe(given[0], ids, *given[1:], activation="relu")
+        made.sum().backward()
+        expect(torch.equal(made, wanted), f"routing {name!r}: with gradients y differs")
+        expect(all(one.grad.isfinite().all() for one in given), f"routing {name!r}: gradients")
+    ids = random_ids.cuda()
+    y = sy.ops.moe(x, ids, weights, w1[own], w2[own], activation="relu")
+    graph, captured = torch.cuda.CUDAGraph(), []
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        sy.ops.moe(x, ids, weights, w1[own], w2[own], activation="relu")
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=side):
+        captured.append(sy.ops.moe(x, ids, weights, w1[own], w2[own], activation="relu"))
+    for _ in range(20):
+        captured[0].zero_()
+        graph.replay()
+    torch.cuda.synchronize()
+    expect(torch.equal(captured[0], y), "a captured call differs")
+    del graph
+
+
 def times() -> None:
     """Ours against NCCL and cuBLAS one after the other, in this run: the ratio of medians. No verdict."""
     for m, n, k in ((2048, 32768, 4096), (4096, 32768, 4096), (8192, 32768, 4096)):
@@ -182,7 +241,14 @@ def killed() -> None:
     os._exit(0)
 
 
-SECTIONS = {"operators": operators, "queued": queued, "graphs": graphs, "times": times, "killed": killed}
+SECTIONS = {
+    "operators": operators,
+    "queued": queued,
+    "graphs": graphs,
+    "mixtures": mixtures,
+    "times": times,
+    "killed": killed,
+}
 
 if __name__ == "__main__":
     if "killed" not in sys.argv[1:]:  # it ends the ranks
