@@ -68,7 +68,8 @@ kernel::Arguments arguments_of(const nb::dict& scalars, const std::map<std::stri
     return arguments;
 }
 
-nb::dict to_dict(const kernel::ByParameter<kernel::SharedBoxes>& boxes) {
+template <typename Boxes>
+nb::dict to_dict(const Boxes& boxes) {
     nb::dict made;
     for (const auto& [parameter, regions] : boxes) {
         nb::list list;

@@ -151,9 +151,8 @@ private:
         }
     }
 
-    template <typename Boxes>
-    static std::vector<Region> boxes_of(const kernel::ByParameter<Region>& whole, const Boxes& exact,
-                                        const std::string& param) {
+    template <typename Whole, typename Boxes>
+    static std::vector<Region> boxes_of(const Whole& whole, const Boxes& exact, const std::string& param) {
         if (exact.contains(param)) return exact.at(param);
         return whole.contains(param) ? std::vector<Region>{whole.at(param)} : std::vector<Region>{};
     }

@@ -81,8 +81,8 @@ public:
         (add(values), ...);
     }
     /// What of `touched` is of this parameter, if anything is.
-    template <typename Touched>
-    const Touched* found(const kernel::ByParameter<Touched>& touched, const std::string& param) {
+    template <typename Map>
+    auto found(const Map& touched, const std::string& param) -> decltype(&touched.begin()->second) {
         const auto at = touched.find(param);
         add(at != touched.end());
         return at == touched.end() ? nullptr : &at->second;
@@ -140,13 +140,12 @@ std::string words_of(const kernel::Kernel& kernel, const kernel::Param& param) {
         }
     }
     for (const kernel::Tile& tile : kernel.tiles) {
-        for (const auto* boxes : {&tile.reads, &tile.writes}) {
-            if (const plan::Region* box = words.found(*boxes, param.name)) words.add(*box);
-        }
-        for (const auto* boxes : {&tile.read_boxes, &tile.write_boxes}) {
-            if (const kernel::SharedBoxes* exact = words.found(*boxes, param.name))
-                words.add(static_cast<const std::vector<plan::Region>&>(*exact));
-        }
+        if (const plan::Region* box = words.found(tile.reads, param.name)) words.add(*box);
+        if (const plan::Region* box = words.found(tile.writes, param.name)) words.add(*box);
+        if (const kernel::SharedBoxes* exact = words.found(tile.read_boxes, param.name))
+            words.add(static_cast<const std::vector<plan::Region>&>(*exact));
+        if (const kernel::SharedBoxes* exact = words.found(tile.write_boxes, param.name))
+            words.add(static_cast<const std::vector<plan::Region>&>(*exact));
         words.add(tile.inexact_reads.contains(param.name));
         words.add(tile.inexact_writes.contains(param.name));
         const auto* const loops = words.found(tile.loop_reads, param.name);

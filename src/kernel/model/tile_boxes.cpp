@@ -3,8 +3,10 @@
 namespace syncopate::kernel {
 namespace {
 
-std::span<const plan::Region> boxes_of(const ByParameter<SharedBoxes>& exact,
-                                       const ByParameter<plan::Region>& bounding, const std::string& param) {
+template <std::size_t kFew>
+std::span<const plan::Region> boxes_of(const ByParameter<SharedBoxes, kFew>& exact,
+                                       const ByParameter<plan::Region, kFew>& bounding,
+                                       const std::string& param) {
     if (const auto boxes = exact.find(param); boxes != exact.end() && !boxes->second.empty())
         return boxes->second;
     if (const auto box = bounding.find(param); box != bounding.end() && !plan::is_empty(box->second))

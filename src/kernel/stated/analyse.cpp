@@ -317,8 +317,9 @@ private:
         kernel_.traversal.clear();
     }
 
+    template <std::size_t kFew>
     Status touch(std::vector<Footprint>& footprints, std::span<const std::int64_t> trips, const Tile& tile,
-                 ByParameter<plan::Region>& around, ByParameter<SharedBoxes>& boxes,
+                 ByParameter<plan::Region, kFew>& around, ByParameter<SharedBoxes, kFew>& boxes,
                  std::set<std::string>& inexact) {
         around.reserve(footprints.size());
         boxes.reserve(footprints.size());
@@ -332,19 +333,21 @@ private:
             if (found.boxes.empty()) continue;
             const std::string& param = footprint.param();
             if (!found.exact) inexact.insert(param);
-            if (!boxes.contains(param)) {
-                boxes[param] = found.boxes;
-                around[param] = found.around;
+            SharedBoxes& known = boxes[param];
+            plan::Region& box_around = around[param];
+            if (known.empty()) {
+                known = found.boxes;
+                box_around = found.around;
                 continue;
             }
-            std::vector<plan::Region> all = boxes.at(param);
+            std::vector<plan::Region> all = known;
             for (const plan::Region& box : found.boxes) {
                 std::vector<plan::Region> parts{box};
-                for (const plan::Region& known : boxes.at(param)) plan::take(parts, known);
+                for (const plan::Region& one : known) plan::take(parts, one);
                 all.insert(all.end(), parts.begin(), parts.end());
             }
-            boxes[param] = SharedBoxes(std::move(all));
-            around[param] = plan::bounding_box(around[param], found.around);
+            known = SharedBoxes(std::move(all));
+            box_around = plan::bounding_box(box_around, found.around);
         }
         return Done{};
     }

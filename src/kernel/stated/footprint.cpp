@@ -378,14 +378,24 @@ std::optional<Region> Footprint::one_box(std::span<const std::int64_t> tile,
     return box;
 }
 
+SharedBoxes Footprint::kept(const Region& box) {
+    constexpr std::size_t kTogether = 64;
+    if (lists_ == nullptr || lists_->size() == lists_->capacity()) {
+        lists_ = std::make_shared<std::vector<SharedBoxes::List>>();
+        lists_->reserve(kTogether);  // so that none moves
+    }
+    lists_->emplace_back(1, box);
+    return SharedBoxes(std::shared_ptr<const SharedBoxes::List>(lists_, &lists_->back()));
+}
+
 Result<Touched> Footprint::touched_at(const Coordinates& coordinates, std::span<const std::int64_t> tile,
-                                      std::span<const std::int64_t> trips, std::int64_t& work) const {
-    std::vector<std::int64_t> origin(coordinates.names.size(), 0);
-    if (std::optional<Region> box = single_loops_ ? one_box(tile, trips, origin) : std::nullopt) {
+                                      std::span<const std::int64_t> trips, std::int64_t& work) {
+    origin_.assign(coordinates.names.size(), 0);
+    if (std::optional<Region> box = single_loops_ ? one_box(tile, trips, origin_) : std::nullopt) {
         Touched touched;
         ++work;
         touched.around = *std::move(box);
-        if (!plan::is_empty(touched.around)) touched.boxes = SharedBoxes(std::vector<Region>{touched.around});
+        if (!plan::is_empty(touched.around)) touched.boxes = kept(touched.around);
         return touched;
     }
     SYNCOPATE_TAKE(const std::vector<Line> lines, lines_at(coordinates, tile));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -111,7 +112,9 @@ private:
     void note_coordinates(const Coordinates& coordinates);
     [[nodiscard]] Result<Touched> touched_at(const Coordinates& coordinates,
                                              std::span<const std::int64_t> tile,
-                                             std::span<const std::int64_t> trips, std::int64_t& work) const;
+                                             std::span<const std::int64_t> trips, std::int64_t& work);
+    /// A list of its own, of the many that are kept together.
+    [[nodiscard]] SharedBoxes kept(const plan::Region& box);
     /// The one box that is touched, where loops leave no gaps; nullopt where that is not seen at once.
     [[nodiscard]] std::optional<plan::Region> one_box(std::span<const std::int64_t> tile,
                                                       std::span<const std::int64_t> trips,
@@ -129,6 +132,8 @@ private:
     Touched last_;                     ///< where each tile has its own; of this one, with those trips
     std::vector<std::int64_t> last_tile_;
     bool has_last_ = false;
+    std::vector<std::int64_t> origin_;                         ///< of the tile in hand
+    std::shared_ptr<std::vector<SharedBoxes::List>> lists_{};  ///< those that tiles have last
 };
 
 }  // namespace syncopate::kernel::stated

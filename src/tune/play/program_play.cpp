@@ -11,7 +11,7 @@
 namespace syncopate::tune {
 namespace {
 
-double elements(const kernel::ByParameter<plan::Region>& boxes) {
+double elements(const kernel::ByWritten<plan::Region>& boxes) {
     double sum = 0;
     for (const auto& [param, box] : boxes) {
         if (!box.empty() && !plan::is_empty(box)) sum += static_cast<double>(plan::num_elements(box));
@@ -25,7 +25,7 @@ double item_bytes(const kernel::Kernel& kernel, const std::string& param) {
                                                    : static_cast<double>(plan::size_of(found->second.dtype));
 }
 
-double bytes(const kernel::Kernel& kernel, const kernel::ByParameter<plan::Region>& boxes) {
+double bytes(const kernel::Kernel& kernel, const kernel::ByRead<plan::Region>& boxes) {
     double sum = 0;
     for (const auto& [param, box] : boxes) {
         if (!box.empty() && !plan::is_empty(box))

@@ -13,8 +13,9 @@ using fuzz::require;
 /// What a launch costs at most here: the rest is not worth its time.
 constexpr std::int64_t kMostWork = 50'000;
 
-void check_boxes(const kernel::ByParameter<kernel::SharedBoxes>& boxes,
-                 const kernel::ByParameter<plan::Region>& bounds, const kernel::Kernel& kernel) {
+template <std::size_t kFew>
+void check_boxes(const kernel::ByParameter<kernel::SharedBoxes, kFew>& boxes,
+                 const kernel::ByParameter<plan::Region, kFew>& bounds, const kernel::Kernel& kernel) {
     for (const auto& [name, parts] : boxes) {
         const std::vector<std::int64_t>& shape = kernel.arguments.tensors.at(name).shape;
         for (const plan::Region& part : parts) {

@@ -67,8 +67,9 @@ kernel::Arguments arguments_for(const kernel::triton::Function& function) {
 constexpr kernel::triton::Effort kEffort{
     .steps = 100'000, .programs = 4096, .boxes = 50'000, .memory = std::size_t{32} << 20};
 
-void check_boxes(const kernel::ByParameter<kernel::SharedBoxes>& boxes,
-                 const kernel::ByParameter<plan::Region>& bounds, const kernel::Kernel& kernel) {
+template <std::size_t kFew>
+void check_boxes(const kernel::ByParameter<kernel::SharedBoxes, kFew>& boxes,
+                 const kernel::ByParameter<plan::Region, kFew>& bounds, const kernel::Kernel& kernel) {
     for (const auto& [name, parts] : boxes) {
         const std::vector<std::int64_t>& shape = kernel.arguments.tensors.at(name).shape;
         for (const plan::Region& part : parts) {

@@ -21,6 +21,7 @@
 #include "syncopate/kernel/model/by_parameter.hpp"
 #include "syncopate/kernel/model/shared_boxes.hpp"
 #include "syncopate/plan/model/region.hpp"
+#include "syncopate/plan/model/short_list.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::kernel {
@@ -56,23 +57,32 @@ struct LoopRead {
     bool operator==(const LoopRead&) const = default;
 };
 
+/// Of a tile, along each axis.
+using TileCoord = plan::ShortList<std::int64_t, 4>;
+
+/// Of a tile: by parameter that it reads, or writes. As many lie in the tile as a product has: its tiles are the most.
+template <typename T>
+using ByRead = ByParameter<T, 2>;
+template <typename T>
+using ByWritten = ByParameter<T, 1>;
+
 /// What one tile touches: bounding boxes by parameter name, clipped by masks and tensor bounds.
 struct Tile {
-    std::vector<std::int64_t> coord;  ///< one entry per TileAxis
-    std::int64_t id = 0;              ///< linear tile id, as the kernel's own traversal numbers it
-    std::int64_t program = 0;         ///< linear program id (x fastest) that runs it in the unmodified kernel
-    ByParameter<plan::Region> reads;
-    ByParameter<plan::Region> writes;
+    TileCoord coord;           ///< one entry per TileAxis
+    std::int64_t id = 0;       ///< linear tile id, as the kernel's own traversal numbers it
+    std::int64_t program = 0;  ///< linear program id (x fastest) that runs it in the unmodified kernel
+    ByRead<plan::Region> reads;
+    ByWritten<plan::Region> writes;
     /// The same as unions of disjoint boxes: exactly what is touched, where `reads` may span a gap (rows that
     /// wrap around, a reduction split over programs). Depend on these.
-    ByParameter<SharedBoxes> read_boxes;
-    ByParameter<SharedBoxes> write_boxes;
+    ByRead<SharedBoxes> read_boxes;
+    ByWritten<SharedBoxes> write_boxes;
     /// Parameters of which the boxes may hold more than is touched: what is touched depends on data, or would
     /// take too many boxes. For all others the boxes are exact.
     std::set<std::string> inexact_reads, inexact_writes;
     /// Of a kernel whose loops are not the same in all tiles (Kernel::tiles_differ): `read_boxes` by loop,
     /// and by loop how often it runs; null: none of them runs.
-    ByParameter<std::shared_ptr<const std::vector<LoopRead>>> loop_reads;
+    ByParameter<std::shared_ptr<const std::vector<LoopRead>>, 0> loop_reads;
     std::shared_ptr<const std::vector<std::int64_t>> trips;
 };
 

@@ -16,30 +16,31 @@ class SharedBoxes {
 public:
     using List = std::vector<plan::Region>;
 
-    SharedBoxes() : boxes_(none()) {}
+    SharedBoxes() = default;
     // NOLINTNEXTLINE(google-explicit-constructor): it reads like the list
     SharedBoxes(List boxes) : boxes_(std::make_shared<const List>(std::move(boxes))) {}
-    /// Not null. It may be one of many that are kept together.
+    /// It may be one of many that are kept together.
     explicit SharedBoxes(std::shared_ptr<const List> boxes) : boxes_(std::move(boxes)) {}
 
-    operator const List&() const { return *boxes_; }  // NOLINT(google-explicit-constructor)
-    [[nodiscard]] bool empty() const { return boxes_->empty(); }
-    [[nodiscard]] std::size_t size() const { return boxes_->size(); }
-    [[nodiscard]] List::const_iterator begin() const { return boxes_->begin(); }
-    [[nodiscard]] List::const_iterator end() const { return boxes_->end(); }
+    operator const List&() const { return list(); }  // NOLINT(google-explicit-constructor)
+    [[nodiscard]] bool empty() const { return boxes_ == nullptr || boxes_->empty(); }
+    [[nodiscard]] std::size_t size() const { return list().size(); }
+    [[nodiscard]] List::const_iterator begin() const { return list().begin(); }
+    [[nodiscard]] List::const_iterator end() const { return list().end(); }
     [[nodiscard]] const plan::Region& front() const { return boxes_->front(); }
     const plan::Region& operator[](std::size_t i) const { return (*boxes_)[i]; }
     bool operator==(const SharedBoxes& other) const {
-        return boxes_ == other.boxes_ || *boxes_ == *other.boxes_;
+        return boxes_ == other.boxes_ || list() == other.list();
     }
-    bool operator==(const List& other) const { return *boxes_ == other; }
+    bool operator==(const List& other) const { return list() == other; }
 
 private:
-    static const std::shared_ptr<const List>& none() {
-        static const auto empty = std::make_shared<const List>();
-        return empty;
+    [[nodiscard]] const List& list() const {
+        static const List none;
+        return boxes_ == nullptr ? none : *boxes_;
     }
-    std::shared_ptr<const List> boxes_;
+
+    std::shared_ptr<const List> boxes_;  // null: none
 };
 
 }  // namespace syncopate::kernel

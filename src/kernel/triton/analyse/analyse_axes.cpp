@@ -190,7 +190,7 @@ bool Analysis::set_parts(Kernel& kernel) {
     std::size_t next = 0;
     for (const auto& [place, tiles] : places) {
         for (std::size_t part = 0; part < parts; ++part) {
-            std::vector<std::int64_t>& coord = kernel.tiles[tiles[part]].coord;
+            TileCoord& coord = kernel.tiles[tiles[part]].coord;
             coord = stored.tiles[next].coord;
             coord.push_back(static_cast<std::int64_t>(part));
         }

@@ -236,9 +236,11 @@ Tile TileMaker::make(const TileRecord& record) {
         if (all.beyond && !beyond_) beyond_ = Beyond{touch.param, touch.write, *all.beyond, record.id};
         if (all.boxes.empty()) continue;
         const std::string& name = names_[at(touch.param)];
-        (touch.write ? tile.write_boxes : tile.read_boxes)[name] =
-            SharedBoxes(std::shared_ptr<const SharedBoxes::List>(unions_, &all.boxes));
-        (touch.write ? tile.writes : tile.reads)[name] = all.around;
+        const auto note = [&](auto& boxes, auto& around) {
+            boxes[name] = SharedBoxes(std::shared_ptr<const SharedBoxes::List>(unions_, &all.boxes));
+            around[name] = all.around;
+        };
+        touch.write ? note(tile.write_boxes, tile.writes) : note(tile.read_boxes, tile.reads);
         if (!touch.write && !all.reads.empty()) {
             tile.loop_reads[name] = std::shared_ptr<const std::vector<LoopRead>>(unions_, &all.reads);
         }
@@ -496,7 +498,7 @@ void order_axes_by_writes(Kernel& kernel) {
         const std::vector<TileAxis> axes = kernel.axes;
         for (std::size_t a = 0; a < rank; ++a) kernel.axes[a] = axes[places[a].second];
         for (Tile& tile : kernel.tiles) {
-            const std::vector<std::int64_t> coord = tile.coord;
+            const TileCoord coord = tile.coord;
             for (std::size_t a = 0; a < rank; ++a) tile.coord[a] = coord[places[a].second];
         }
         return;
@@ -548,10 +550,10 @@ bool set_coordinates_by_writes(Kernel& kernel, const std::vector<TileAxis>& name
             }
         }
         std::vector<bool> taken(kernel.tiles.size());
-        std::vector<std::vector<std::int64_t>> coords;
+        std::vector<TileCoord> coords;
         bool one_to_one = true;
         for (const Tile& tile : kernel.tiles) {
-            std::vector<std::int64_t> coord;
+            TileCoord coord;
             std::int64_t index = 0;
             for (std::size_t d = 0; d < rank; ++d) {
                 const auto& sorted = begins[d];
