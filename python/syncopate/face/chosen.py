@@ -29,6 +29,7 @@ from ..group import FailedTogether, Group, of_process_group
 from ..measure.program import ProgramMeasurer
 from ..strategy import Strategy
 from ..strategy.failures import warn_of_default
+from ..strategy.search_hook import mode_of
 from ..strategy.store_scope import scope
 from .autotuned import configurations_of, configured, words_of
 from .fused import FusedKernel
@@ -271,8 +272,8 @@ class _Program:
         ]
 
     def choose(self) -> tuple[Choice, bool]:
-        """By rank 0 for all: the stored winner (True), a search if SYNCOPATE_TUNE is auto, else the best by the estimate."""
-        mode = _syncopate.tune.mode()
+        """By rank 0 for all: the stored winner (True), a search if SYNCOPATE_TUNE is auto there, else the best by the estimate."""
+        mode = mode_of(self.group)
         found = ""
         if mode != "off" and self.group.rank == 0:
             found = _syncopate.tune.stored_program(**self.key)

@@ -159,9 +159,9 @@ class Operator:
         ]
 
     def chosen(self, group: Group) -> tuple[Strategy, bool]:
-        """The fastest known that this operator can carry out, and whether tuning found it. With SYNCOPATE_TUNE=auto it is found
-        out first."""
-        if _syncopate.tune.mode() == "auto" and search_hook.search is not None:
+        """The fastest known that this operator can carry out, and whether tuning found it. With SYNCOPATE_TUNE=auto on rank 0 it is
+        found out first. Collective."""
+        if search_hook.mode_of(group) == "auto" and search_hook.search is not None:
             search_hook.search(self.problem, group)
         pair = not self._unfused_objection(group)
         kept = self.keep  # tiles that fetch x keep nothing
