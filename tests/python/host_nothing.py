@@ -101,9 +101,11 @@ def check_mixtures(name: str, size: int) -> None:
     w1, w2 = torch.ones(1, 32, 64), torch.ones(1, 32, 32)
     by_op = lambda *given: torch.ops.syncopate.moe(*given, name)  # noqa: E731
     by_function = lambda *given: sy.ops.moe(*given)  # noqa: E731
+    kept = lambda *given: torch.ops.syncopate.moe_kept(*given, name)[0]  # noqa: E731 - as graphs call it
     for what, call in {
         "a function": by_function,
         "an op": by_op,
+        "an op of graphs": kept,
         "in a graph": torch.compile(by_function, backend="aot_eager", fullgraph=True),
         "an op in a graph": torch.compile(by_op, backend="aot_eager", fullgraph=True),
     }.items():

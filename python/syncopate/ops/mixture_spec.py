@@ -66,9 +66,10 @@ def strategy_of(
     device: str,
     tiling: Tiling | None = None,
     programs: int | None = None,
+    machine: str = "",
 ) -> Strategy:
-    """Complete: where no tiles are given, with those that C++ chooses for the problem."""
-    return _completed(spec, device, Strategy(() if tiling is None else (tiling,), programs=programs))
+    """Complete: where no tiles are given, with those that C++ chooses for the problem. `machine`: as of Group."""
+    return _completed(spec, device, Strategy(() if tiling is None else (tiling,), programs=programs), machine)
 
 
 def completed(spec: str, group: Group, given: Strategy) -> Strategy:

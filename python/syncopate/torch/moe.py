@@ -19,6 +19,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from .. import _syncopate
 from ..call import cache
 from ..call.forward_mode import refuse_tangents
+from ..call.same_call import is_fake
 from ..group import Group, of_process_group
 from . import report
 from .autocast import autocast
@@ -176,9 +177,26 @@ def _scaled(
     return of_fp8(x, topk_ids, topk_weights, w1, w2, scales, group, *options)
 
 
+def _none_kept(x, ids, w1, w2, group: Group, parallel: str) -> tuple[torch.Tensor, ...]:
+    """What moe_kept leaves of no tokens, behind y."""
+    hidden, topk = x.shape[1], ids.shape[1]
+    return (
+        x.new_empty((0, hidden)),
+        x.new_empty((0, 2 * w2.shape[1])),
+        x.new_empty((0, hidden) if parallel == "expert" else (group.size, 0, hidden)),
+        x.new_zeros((2, w1.shape[0]), dtype=torch.int32),
+        x.new_empty((0, topk), dtype=torch.bool),
+    )
+
+
 @torch._disable_dynamo
-def _kept(*given, **options) -> tuple:
-    y, handle, (rows, h, back) = _run("kept", *given, **options)
+def _kept(
+    x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error", parallel="expert"
+) -> tuple:
+    given = (x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over, parallel)
+    if not x.shape[0]:
+        return *_run("whole", *given), *_none_kept(x, topk_ids, w1, w2, _group(group_name, x), parallel)
+    y, handle, (rows, h, back) = _run("kept", *given)
     return y, rows, h, back, handle.own, handle.taken
 
 
@@ -201,6 +219,8 @@ def _backward(
 ) -> tuple:
     from ..ops.mixture_backward import BACKWARDS
 
+    if not grad.shape[0]:
+        return tuple(map(torch.zeros_like, (grad, topk_weights, w1, w2)))
     given = [one.contiguous() for one in (topk_ids, topk_weights, w1, w2)]
     report.count("moe_backward", report.FUSED)
     group = _group(group_name, grad)
@@ -234,14 +254,18 @@ def _(
 ):
     from ..ops import mixture, mixture_function
 
-    size = dist.distributed_c10d._resolve_process_group(group_name).size()
+    group = _group(group_name, x)
+    size = group.size
     (tokens, hidden), topk, own = x.shape, topk_ids.shape[1], w1.shape[0]
     most = size * tokens * topk
     # Whatever is dynamic becomes a number.
-    extents = map(int, mixture_function.extents_of(x, topk_ids, w1, w2, size, parallel))
-    spec = mixture.spec_of(*extents, x.dtype, size, bound or None, "kept", parallel)
-    device = "cuda" if x.is_cuda else "host"
-    (tiling,) = mixture.strategy_of(spec, device).tilings
+    extents = [int(one) for one in mixture_function.extents_of(x, topk_ids, w1, w2, size, parallel)]
+    if not extents[0]:
+        return x.new_empty(x.shape), *_none_kept(x, topk_ids, w1, w2, group, parallel)
+    alone = size == 1 or is_fake(group_name)  # else the ranks tell each other by which machine they choose
+    nodes, machine = (1, "") if alone else (group.nodes, group.machine)
+    spec = mixture.spec_of(*extents, x.dtype, size, bound or None, "kept", parallel, nodes=nodes)
+    (tiling,) = mixture.strategy_of(spec, group.device, machine=machine).tilings
     rows = _syncopate.ops.rows_for(min(bound or most, most), own, tiling.block_m)
     numbers = x.new_empty((2, own), dtype=torch.int32)
     taken = x.new_empty((tokens, topk), dtype=torch.bool)
