@@ -169,6 +169,68 @@ def check_wrong(_name: str, size: int) -> None:
         torch._dynamo.reset()
 
 
+def check_derivatives(_name: str, size: int) -> None:
+    """Fused kernels of all kinds refuse tensors that ask for a derivative, which would be missing, and take them without one and
+    within an autograd function."""
+    x, w, m = torch.randn(16, K), torch.randn(K, N), 16 * size
+    plan = sy.plans.all_gather(sy.Mesh(gpu=size), sy.Tensor("A", (m, K), "fp32"), axis=0)
+    blocks = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "GROUP_M": 1}
+    grid, chain = (size * N // 16,), sy.fuse([matmul_kernel, matmul_kernel], bind=[{"c_ptr": "H"}, {"a_ptr": "H"}])
+
+    def launched(fused):
+        def call(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            c = torch.empty(m, N)
+            fused[grid](x, w, c, m, N, K, K, 1, N, 1, N, 1, **blocks)
+            return c
+
+        return call
+
+    def chained(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        h, y = torch.empty(16, N), torch.empty(16, N)
+        up = chain.call(0, (N // 16,), x, w, h, 16, N, K, K, 1, N, 1, N, 1, **blocks)
+        chain.run([up, chain.call(1, (N // 16,), h, torch.eye(N), y, 16, N, N, N, 1, N, 1, N, 1, **blocks)])
+        return y
+
+    of_plan = launched(sy.fuse(matmul_kernel, plan, bind={"a_ptr": "A"}))
+    for what, call in {
+        "a kernel": of_plan,
+        "one that is chosen": launched(sy.fuse(matmul_kernel, plan, bind={"a_ptr": "A"}, strategy="auto")),
+        "a chain": chained,
+    }.items():
+        right = call(x, w)
+        for asked in range(2):
+            given = [x, w]
+            given[asked] = given[asked].clone().requires_grad_()
+            try:
+                call(*given)
+            except ValueError as error:
+                expect(f"{'ab'[asked]}_ptr requires a gradient" in str(error), f"{what}: {error}")
+            else:
+                expect(False, f"{what}: a gradient is left out")
+            with torch.no_grad():
+                expect(torch.equal(call(*given), right), what)
+        try:
+            torch.func.jvp(lambda w, call=call: call(x, w), (w,), (w,))
+        except RuntimeError as error:
+            expect("a derivative in forward mode" in str(error), f"{what}: {error}")
+        else:
+            expect(False, f"{what}: a tangent is left out")
+
+    class Gathered(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(w)
+            return of_plan(x, w)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad.new_zeros(16, K), grad.new_ones(K, N)
+
+    leaf = w.clone().requires_grad_()
+    Gathered.apply(x, leaf).sum().backward()
+    expect(bool((leaf.grad == 1).all()), "an autograd function around it")
+
+
 def check_refused(_name: str, size: int) -> None:
     """What no op does is refused by name in a whole graph, and left out of one that may break."""
     x, w = torch.randn(16, K), torch.randn(K, N)

@@ -10,7 +10,7 @@ pytest.importorskip("syncopate._syncopate", reason="the extension module is not 
 SCRIPT = Path(__file__).resolve().parent / "host_traced.py"
 
 
-@pytest.mark.parametrize("what", ["functions", "exported", "by_itself", "wrong", "refused"])
+@pytest.mark.parametrize("what", ["functions", "exported", "by_itself", "wrong", "refused", "derivatives"])
 def test_calls_are_ops_of_a_graph_or_refused_by_name(what, run):
     outcome = run(sys.executable, SCRIPT, 2, f"check_{what}")
     assert outcome.code == 0, outcome.out + outcome.err

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from .arguments import base_of, describe, elements_of, is_tensor, launch_key, scalar
+from .forward_mode import in_forward_mode, refuse_tangents
 from .stated import StatedKernel, grid_of, on_gpu, without_filled
 from .tuples import flat
 
@@ -53,6 +56,23 @@ class TakenCall:
             ),
             tuple(sorted(self.options.items())),
         )
+
+
+def refuse_derivatives(calls: Sequence[Call]) -> None:
+    """ValueError for a tensor that asks for a gradient, and RuntimeError for one with a tangent: a kernel has neither, so these would be
+    missing without a word."""
+    recorded = torch.is_grad_enabled()
+    if not recorded and not in_forward_mode():
+        return
+    for call in calls:
+        given = {name: base_of(value) for name, value in flat(call.arguments).items() if is_tensor(value)}
+        asking = [name for name, value in given.items() if recorded and value.requires_grad]
+        if asking:
+            raise ValueError(
+                f"{asking[0]} requires a gradient, and a fused kernel has none: call it within a torch.autograd.Function that "
+                "says what it is, or under torch.no_grad()"
+            )
+        refuse_tangents(given)
 
 
 def launch_of(stage: Stage, call: Call) -> TakenCall:

@@ -38,7 +38,7 @@ from ..call.executable import Executable, Operand
 from ..call.in_graphs import refuse_tracing, runs_whole
 from ..call.places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
 from ..call.prepared import Prepared, timing
-from ..call.stage_call import Call, Stage, TakenCall, launch_of, require_values
+from ..call.stage_call import Call, Stage, TakenCall, launch_of, refuse_derivatives, require_values
 from ..call.stated import StatedKernel, grid_of, without_filled
 from ..device import jit
 from ..group import FailedTogether, Group, of_process_group
@@ -185,6 +185,7 @@ class FusedKernel:
     def run(self, calls: Sequence[Call]) -> None:
         """One call of the program, a Call for each stage."""
         refuse_tracing("a fused kernel")
+        refuse_derivatives(calls)
         self._run(calls)
 
     def _run(self, calls: Sequence[Call]) -> None:

@@ -187,7 +187,6 @@ class RaggedKernel(FusedKernel):
         rows: dict[str, int] = {}
         counted: list[tuple[str, Any]] = []
         for stage, given in zip(self.stages, items, strict=True):
-            _require_no_gradient(given)
             for parameter, bound in stage.bind.items():
                 value = given[parameter]
                 self._require(parameter, bound, value, device, ordinal)
@@ -299,16 +298,4 @@ def _require_apart(
             raise ValueError(
                 f"{name}: the kernel stores into the memory of {reads}, whose rows are still sent while it runs: give it "
                 "memory of its own"
-            )
-
-
-def _require_no_gradient(items: Mapping[str, Any]) -> None:
-    """A Triton kernel has none, so what asks for one would miss it without a word."""
-    if not torch.is_grad_enabled():
-        return
-    for name, value in items.items():
-        if is_tensor(value) and base_of(value).requires_grad:
-            raise ValueError(
-                f"{name} requires a gradient, and a fused kernel has none: call it within a torch.autograd.Function that "
-                "says what it is, or under torch.no_grad()"
             )
