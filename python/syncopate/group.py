@@ -281,13 +281,15 @@ def the_process_group(process_group: Any) -> Any:
         raise RuntimeError(
             "torch.distributed is not initialised: call init_process_group, or pass a syncopate Group"
         )
-    return _require_process_group(process_group or dist.group.WORLD)
+    return _require_process_group(dist.group.WORLD if process_group is None else process_group)
 
 
 def _require_process_group(given: Any) -> Any:
     import torch.distributed as dist
 
     if not isinstance(given, dist.ProcessGroup):
+        if given is dist.GroupMember.NON_GROUP_MEMBER:
+            raise ValueError("group: this rank is none of its members, which alone call")
         instead = ": give its get_group()" if hasattr(given, "get_group") else f": {given!r}"
         raise TypeError(
             f"group: expected a syncopate Group or a torch process group, got {type(given).__name__}{instead}"

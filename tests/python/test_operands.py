@@ -334,7 +334,7 @@ def test_fuse_takes_back_what_it_chose():
     sy.fuse(product, plan, {"a_ptr": "A"}, strategy=sy.Strategy(kernel="plain", backend="copy_engine"))
 
 
-@pytest.mark.parametrize("given", ["world", 3])
+@pytest.mark.parametrize("given", ["world", 3, "", 0, False])
 def test_a_group_of_another_kind_is_named(given, tmp_path):
     import torch.distributed as dist
 
@@ -344,6 +344,8 @@ def test_a_group_of_another_kind_is_named(given, tmp_path):
             TypeError, match="group: expected a syncopate Group or a torch process group, got"
         ):
             group.of_process_group(given)
+        with pytest.raises(ValueError, match="group: this rank is none of its members"):
+            group.of_process_group(dist.GroupMember.NON_GROUP_MEMBER)
     finally:
         dist.destroy_process_group()
 
