@@ -133,10 +133,12 @@ def named_strategy(name: str, operator: str) -> Json | None:
 
 class Line:
     """Strategies of one problem, measured in one run: name → (measured, estimated) µs. Of `row` the columns of measured.csv that
-    say which."""
+    say which. `elsewhere`: of calls that leave the result in a tensor of the caller's; the bench takes it where it is made."""
 
-    def __init__(self, row: dict[str, str], measured: Iterable[tuple[str, float, Json]]) -> None:
-        self.row = row
+    def __init__(
+        self, row: dict[str, str], measured: Iterable[tuple[str, float, Json]], elsewhere: bool = False
+    ) -> None:
+        self.row, self.elsewhere = row, elsewhere
         spec = f"{OPERATORS[row['operator']]}:M={row['M']},N={row['N']},K={row['K']},dtype=bf16"
         self.problem = f"{spec},ranks={row['ranks']},sms=132"
         self.machine = machine_of(row["gpu"], int(row["ranks"]))
@@ -150,12 +152,15 @@ class Line:
             made = _syncopate.tune.estimate(self.problem, given, self.machine)
             if not made["objection"]:
                 self.strategies[name] = given
-                self.times[name] = (us, made["us"])
+                self.times[name] = (us, self.us_of(made))
+
+    def us_of(self, made: Json) -> float:
+        return made["us"] - (0 if self.elsewhere else made["copied"])
 
     def again(self, machine: str) -> None:
         """Estimates all on another machine."""
         self.times = {
-            name: (us, _syncopate.tune.estimate(self.problem, self.strategies[name], machine)["us"])
+            name: (us, self.us_of(_syncopate.tune.estimate(self.problem, self.strategies[name], machine)))
             for name, (us, _) in self.times.items()
         }
 
@@ -257,7 +262,8 @@ def compared() -> list[Line]:
             row = {key: value for key, value in (part.split("=") for part in rest.split(","))}
             row |= {"operator": SHORT[name], "gpu": of["gpu"], "ranks": str(of["ranks"]), "date": of["date"]}
             row |= {"model": f"{row['N']}x{row['K']}", "run": "compared"}
-            lines.append(Line(row, [(str(at), us, strategy) for at, (strategy, us) in enumerate(times)]))
+            named = [(str(at), us, strategy) for at, (strategy, us) in enumerate(times)]
+            lines.append(Line(row, named, elsewhere=True))
     return [line for line in lines if len(line.times) > 1]
 
 

@@ -64,6 +64,7 @@ nb::dict dict_of(const tune::Estimate& estimate) {
     made["communicate"] = estimate.communicate;
     made["exposed"] = estimate.exposed;
     made["fixed"] = estimate.fixed;
+    made["copied"] = estimate.copied;
     return made;
 }
 

@@ -11,7 +11,9 @@
 #include "syncopate/tune/candidates/candidates.hpp"
 #include "syncopate/tune/play/estimate.hpp"
 #include "syncopate/tune/play/mixture.hpp"
+#include "tune/play/memory.hpp"
 #include "tune/play/operator_play.hpp"
+#include "tune/play/transfers.hpp"
 
 namespace syncopate::tune {
 
@@ -53,12 +55,6 @@ std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& ma
 
 namespace {
 
-/// The estimate orders nothing finer than its error, 3 % (docs/tuning.md). Of strategies that it takes for
-/// equal so, the vendors' pair is taken, which nobody is slower with than without Syncopate; else the default
-/// one, the simplest and the most often measured, by whichever kernel is estimated to be quicker: nothing
-/// else tells the two apart.
-constexpr double kEqual = 1.03;
-
 /// With tiles whose products are exact, where fp32 ones have to be.
 Strategy exact(const Problem& problem, const Machine& machine, Strategy strategy,
                const ChooseOptions& options) {
@@ -83,8 +79,8 @@ double copy_us(const Problem& problem, const Machine& machine, const Strategy& s
     if (strategy.placement == Placement::unfused) return 0;
     const double bytes =
         static_cast<double>(problem.extent("M")) * static_cast<double>(problem.extent("K")) * problem.item();
-    const double written = bytes / (machine.rates.memory_gbps * kBytesPerUs);
-    return strategy.kernel == ProductKernel::gluon ? written : machine.rates.kernel_us + 2 * written;
+    return strategy.kernel == ProductKernel::gluon ? over(bytes, machine.rates.memory_gbps)
+                                                   : local_copy_us(machine, bytes);
 }
 
 /// Whether the winner of other rows is the better one for the problem's, too. The estimate of both is off by
@@ -150,8 +146,7 @@ Choice by_estimate(const Machine& machine, Strategy strategy, double us) {
 /// Unfused, attention and mixtures take the host longer, for which machine files have no figure: nobody but a search takes
 /// that for the faster way.
 void tell_of_pair(Choice& choice, double pair_us, std::string_view why) {
-    if (pair_us * kEqual < choice.us)
-        choice.note += fmt::format("; unfused, {}, would take {:.1f} us", why, pair_us);
+    if (pair_us < choice.us) choice.note += fmt::format("; unfused, {}, would take {:.1f} us", why, pair_us);
 }
 
 Choice choose_mixture(const Problem& problem, const Machine& machine, const Strategy& usual,
@@ -244,51 +239,26 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     };
     Machine known = machine;
     if (!options.gluon) known.rates.gluon_tflops = 0;  // nothing is to be made for that kernel
-    const Strategy by_gluon = complete(problem, known, {.kernel = ProductKernel::gluon}, options);
     std::vector<Candidate> listed = list_candidates(problem, known);
     const Candidate* best = nullptr;
-    const Candidate* as_usual = nullptr;
-    const Candidate* as_usual_by_gluon = nullptr;
-    const Candidate* pair = nullptr;
-    std::vector<std::pair<double, Candidate*>> others;  // by what each takes at least
-    const auto play = [&](Candidate& candidate) {
-        estimate_candidate(problem, known, candidate);
-        if (!candidate.pruned.empty()) return;
-        // Among equals the first one that is listed.
-        const bool better = best == nullptr || us_of(candidate) < us_of(*best) ||
-                            (us_of(candidate) == us_of(*best) && &candidate < best);
-        if (better) best = &candidate;
-    };
+    std::vector<std::pair<double, Candidate*>> by_least;  // by what each takes at least
     for (Candidate& candidate : listed) {
         if (candidate.strategy.placement == Placement::apart)  // each operator as this caller can run it
             candidate.strategy = complete(problem, known, {.placement = Placement::apart}, options);
-        if (!candidate.pruned.empty() || !runnable(candidate.strategy)) continue;
-        const bool unfused = candidate.strategy.placement == Placement::unfused;
-        if (candidate.strategy == usual) as_usual = &candidate;
-        if (candidate.strategy == by_gluon) as_usual_by_gluon = &candidate;
-        if (unfused) pair = &candidate;
-        if (unfused || candidate.strategy == usual || candidate.strategy == by_gluon)
-            play(candidate);
-        else
-            others.emplace_back(least_us(problem, known, candidate.strategy), &candidate);
+        if (candidate.pruned.empty() && runnable(candidate.strategy))
+            by_least.emplace_back(least_us(problem, known, candidate.strategy), &candidate);
     }
-    // None of those that are left is better once one takes at least as long as the best.
-    std::ranges::stable_sort(others, {}, &std::pair<double, Candidate*>::first);
-    for (const auto& [least, candidate] : others) {
+    // None of those that are left is better once one takes longer at least than the best takes.
+    std::ranges::stable_sort(by_least, {}, &std::pair<double, Candidate*>::first);
+    for (const auto& [least, candidate] : by_least) {
         if (best != nullptr && least > us_of(*best)) break;
-        play(*candidate);
+        estimate_candidate(problem, known, *candidate);
+        if (!candidate->pruned.empty()) continue;
+        // Among equals the first one that is listed.
+        const bool better = best == nullptr || us_of(*candidate) < us_of(*best) ||
+                            (us_of(*candidate) == us_of(*best) && candidate < best);
+        if (better) best = candidate;
     }
-    for (const Candidate** named : {&as_usual, &as_usual_by_gluon, &pair}) {
-        if (*named != nullptr && !(*named)->pruned.empty()) *named = nullptr;
-    }
-    for (const Candidate* simpler : {pair, as_usual}) {
-        if (simpler == nullptr || us_of(*simpler) > us_of(*best) * kEqual) continue;
-        best = simpler;
-        break;
-    }
-    if (best != nullptr && best == as_usual && as_usual_by_gluon != nullptr &&
-        us_of(*as_usual_by_gluon) < us_of(*as_usual))
-        best = as_usual_by_gluon;
     if (best == nullptr)
         return {.strategy = usual, .note = "the default: no other is legal", .warning = warning};
     Choice made = by_estimate(machine, exact(problem, machine, best->strategy, options), us_of(*best));

@@ -587,7 +587,8 @@ TEST(Estimate, OfTheGluonKernelHasSumsOfPartsAfterTheProduct) {
     const auto us = [&](const char* spec, Strategy given) {
         given.kernel = ProductKernel::gluon;
         const Problem problem = problem_of(spec, 4);
-        return estimate(problem, machine, complete(problem, machine, given)).us;
+        const Estimate made = estimate(problem, machine, complete(problem, machine, given));
+        return made.us - made.copied;  // as the bench takes results
     };
     const char* reduce = "matmul_all_reduce:M=4096,N=16384,K=6656";
     const double in_parts = us(reduce, {.split = 4, .split_axis = 1});
@@ -631,42 +632,44 @@ TEST(Estimate, OfRowsOfManyRanksReadsTheWeightsOnceARoundOfTiles) {
 }
 
 TEST(Choose, TakesTheBestByTheEstimate) {
-    const Problem problem = problem_of("matmul_all_reduce:M=128,N=8192,K=3584");
-    const Machine machine = machine_of(4);
-    const Choice choice = choose(problem, machine);
-    EXPECT_EQ(name_of(choice.strategy), rank_candidates(problem, machine).front().name);
-    EXPECT_FALSE(choice.measured);
-    EXPECT_EQ(choice.note, "by the estimate on h200x4");
-}
-
-TEST(Choose, TakesTheDefaultOfStrategiesThatTheEstimateCannotTellApart) {
-    // Better ones by less than the estimate's error, 3 %.
-    const Machine machine = machine_of(8);
-    std::int32_t apart = 0;
-    for (const std::int64_t m : {512, 1024, 2048, 4096, 8192, 16384}) {
-        const Problem problem = problem_of(fmt::format("all_gather_matmul:M={},N=3584,K=8192", m));
-        const Strategy usual = complete(problem, machine, {});
-        const double usual_us = estimate(problem, machine, usual).us;
-        const Candidate best = rank_candidates(problem, machine).front();
+    for (const char* spec :
+         {"matmul_all_reduce:M=128,N=8192,K=3584", "all_gather_matmul:M=2048,N=3584,K=8192",
+          "matmul_reduce_scatter:M=4096,N=8192,K=3584"}) {
+        const Problem problem = problem_of(spec);
+        const Machine machine = machine_of(4);
         const Choice choice = choose(problem, machine);
-        if (usual_us > 1.03 * best.estimate.us || choice.strategy.placement == Placement::unfused) continue;
-        const Strategy by_gluon = complete(problem, machine, {.kernel = ProductKernel::gluon});
-        EXPECT_TRUE(choice.strategy == usual || choice.strategy == by_gluon) << m;
-        apart += usual_us > best.estimate.us ? 1 : 0;
+        EXPECT_EQ(name_of(choice.strategy), rank_candidates(problem, machine).front().name);
+        EXPECT_FALSE(choice.measured);
+        EXPECT_EQ(choice.note, "by the estimate on h200x4");
     }
-    EXPECT_GT(apart, 0);
 }
 
-TEST(Choose, TakesTheDefaultByTheLibrarysKernelWhereThatIsQuicker) {
+TEST(Choose, TakesNoKernelThatTheCallerCannotRun) {
     const Machine machine = machine_of(4);
-    for (const auto& [rows, kernel] :
-         {std::pair{2048, ProductKernel::plain}, std::pair{8192, ProductKernel::gluon}}) {
-        const Problem problem = problem_of(fmt::format("all_gather_matmul:M={},N=6656,K=16384", rows), 4);
-        EXPECT_EQ(choose(problem, machine).strategy, complete(problem, machine, {.kernel = kernel})) << rows;
-    }
-    const ChooseOptions none{.gluon = false};
     const Problem problem = problem_of("all_gather_matmul:M=8192,N=6656,K=16384", 4);
-    EXPECT_EQ(choose(problem, machine, nullptr, none).strategy.kernel, ProductKernel::plain);
+    EXPECT_EQ(choose(problem, machine).strategy.kernel, ProductKernel::gluon);
+    EXPECT_EQ(choose(problem, machine, nullptr, {.gluon = false}).strategy.kernel, ProductKernel::plain);
+}
+
+// Of 2 x H200, in a caller's tensor less where it is made (bench/results/measured.csv).
+TEST(Estimate, HasTheCopyOfAResultThatComesFromPeers) {
+    const Machine machine = *find_machine("h200x2");
+    const auto copied = [&](const char* spec, const Strategy& given) {
+        const Problem problem = problem_of(spec, 2);
+        const Estimate made = estimate(problem, machine, complete(problem, machine, given));
+        EXPECT_NEAR(made.us, made.fixed + made.compute + made.exposed, 0.01 * made.us);
+        return made.copied;
+    };
+    EXPECT_NEAR(copied("matmul_all_reduce:M=4096,N=12288,K=6144", {.split = 4}), 49.0, 6);
+    EXPECT_NEAR(copied("matmul_all_reduce:M=1024,N=4096,K=1792", {.split = 1}), 5.5, 1.5);
+    EXPECT_NEAR(copied("matmul_all_to_all:M=1024,N=12288,K=6144", {.split = 1}), 14.8, 1.5);
+    EXPECT_NEAR(copied("matmul_all_reduce:M=768,N=3584,K=1216", {.placement = Placement::unfused}), 4.2, 1);
+    // Sums that nobody else reads are stored in the caller's tensor.
+    EXPECT_EQ(copied("matmul_reduce_scatter:M=4096,N=12288,K=6144", {.split = 1}), 0);
+    EXPECT_EQ(copied("matmul_all_reduce:M=512,N=12288,K=6144",
+                     {.kernel = ProductKernel::gluon, .split = 1, .one_step = true, .kernel_sums = true}),
+              0);
+    EXPECT_EQ(copied("all_gather_matmul:M=512,N=6144,K=12288", {}), 0);
 }
 
 TEST(Complete, TakesTheQuickerKernelWhereItIsOpen) {
@@ -699,24 +702,16 @@ TEST(Complete, TakesTheQuickerKernelWhereItIsOpen) {
     EXPECT_EQ(kernel_of({.placement = Placement::unfused, .kernel = std::nullopt}), ProductKernel::plain);
 }
 
-TEST(Choose, TakesThePairUpToTheEstimatesError) {
+TEST(Choose, TakesThePairWhereNothingIsQuicker) {
     const Machine machine = *find_machine("h200x2");
-    std::int32_t pairs = 0, others = 0;
+    // 23.1 to 18.7, 30.4 to 23.9, 31.3 to 23.7 and 74.2 to 64.2 us: the pair, and fused (compared_2xH200.json).
     for (const char* extents :
-         {"M=96,N=14336,K=3584", "M=384,N=7168,K=2304", "M=48,N=14336,K=3584", "M=96,N=7168,K=2304",
-          "M=48,N=8192,K=3584", "M=128,N=14336,K=3584", "M=64,N=4096,K=1792"}) {
+         {"M=72,N=4096,K=1792", "M=96,N=6656,K=2240", "M=200,N=4096,K=1792", "M=64,N=16384,K=6656"}) {
         const Problem problem = problem_of(fmt::format("matmul_all_reduce:{}", extents), 2);
-        const std::vector<Candidate> ranked = rank_candidates(problem, machine);
-        const auto pair = std::ranges::find(ranked, Placement::unfused,
-                                            [](const Candidate& one) { return one.strategy.placement; });
-        const bool as_good = pair->estimate.us <= 1.03 * ranked.front().estimate.us;
-        EXPECT_EQ(choose(problem, machine).strategy.placement,
-                  as_good ? Placement::unfused : Placement::fused)
-            << extents;
-        ++(as_good ? pairs : others);
+        EXPECT_EQ(choose(problem, machine).strategy.placement, Placement::fused) << extents;
     }
-    EXPECT_GT(pairs, 0);
-    EXPECT_GT(others, 0);
+    const Problem exchanged = problem_of("matmul_all_to_all:M=16,N=16384,K=6656", 2);
+    EXPECT_EQ(choose(exchanged, machine).strategy.placement, Placement::unfused) << "98.2 fused, 68.1";
 }
 
 TEST(Choose, TakesAStoredWinnerWhereTheRuntimeCanCarryItOut) {
@@ -743,8 +738,9 @@ TEST(Choose, TakesTheUnfusedPairOnlyWhereItCanBeRun) {
     Machine machine = machine_of(2);
     machine.rates.fused_us = 1e4;  // a fused kernel that nobody wants
     const Problem problem = problem_of("matmul_all_reduce:M=1024,N=4096,K=1024", 2);
-    EXPECT_EQ(choose(problem, machine).strategy.placement, Placement::unfused);
-    EXPECT_NE(choose(problem, machine, nullptr, {.unfused = false}).strategy.placement, Placement::unfused);
+    const ChooseOptions plain{.gluon = false}, none{.unfused = false, .gluon = false};
+    EXPECT_EQ(choose(problem, machine, nullptr, plain).strategy.placement, Placement::unfused);
+    EXPECT_NE(choose(problem, machine, nullptr, none).strategy.placement, Placement::unfused);
 }
 
 TEST(Choose, LetsTilesFetchNothingThatTheCallerReadsInTheHeap) {

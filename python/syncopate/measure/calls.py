@@ -93,14 +93,15 @@ class Calls:
     def replayed(self, graph: torch.cuda.CUDAGraph) -> float:
         return self.ranks.time(graph.replay, before=self.other.max)
 
-    def of(self, made: Any) -> float:
-        return self.us(self.call_of(made))
+    def of(self, made: Any, in_place: bool = False) -> float:
+        return self.us(self.call_of(made, in_place))
 
-    def call_of(self, made: Any) -> Callable[[], Any]:
+    def call_of(self, made: Any, in_place: bool = False) -> Callable[[], Any]:
+        """`in_place`: the result is left where it is made, else in a tensor of ours."""
         x, w = random(*made.shapes(made.group.rank)["x"]), random(made.k, made.n)
         if made.name == "all_gather_matmul":
             x = made.shard().copy_(x)
-        y = torch.empty(made.out_rows, made.n, dtype=x.dtype, device="cuda")
+        y = made.result() if in_place else torch.empty(made.out_rows, made.n, dtype=x.dtype, device="cuda")
         return lambda: made(x, w, y)
 
     def timed(self, run: CallRun) -> list[Any]:
@@ -109,8 +110,8 @@ class Calls:
             return [run.figure, made.problem.key, made.strategy.to_json(), self.of(made)]
 
     def curve(self, name: str, nothing: float, kernel_us: float) -> list[list[float]]:
-        """[MiB that come into a rank, µs] of the collective in the unfused pair, as a call: the pair less its product, which has
-        a call's beginning (`nothing`), too, and less the launch of a second kernel."""
+        """[MiB that come into a rank, µs] of the collective in the unfused pair, as a call whose result stays where the library
+        makes it: the pair less its product, which has a call's beginning (`nothing`), too, and less the launch of a second kernel."""
         size = self.ranks.group.size
         points = []
         for sent in SENT:
@@ -119,7 +120,7 @@ class Calls:
             rows -= rows % size
             n, k = (THIN, width) if name in ("all_gather_matmul", "all_to_all_matmul") else (width, THIN)
             with operator(self.ranks.group, name, (rows, n, k), Strategy(unfused=True)) as made:
-                pair = self.of(made)
+                pair = self.of(made, in_place=True)
             a, w, y = random(rows, k), random(k, n), random(rows, n)
             product = self.us(lambda a=a, w=w, y=y: torch.mm(a, w, out=y))
             us = pair - product + nothing - kernel_us

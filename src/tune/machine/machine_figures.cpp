@@ -63,7 +63,7 @@ std::span<const FigureRow> machine_figures() {
         FigureRow{"attention_causal", "1 by head size", "attention under a causal mask: times the rate without one, of the pairs that it looks at", nullptr, &R::attention_causal},
         FigureRow{"library_gather_us", "us by MiB", "the vendor's all-gather as a call, by what comes into a rank", nullptr, &R::library_gather_us},
         FigureRow{"library_scatter_us", "us by MiB", "the vendor's reduce-scatter as a call, by what comes into a rank", nullptr, &R::library_scatter_us},
-        FigureRow{"library_reduce_us", "us by MiB", "the vendor's all-reduce as a call, by what comes into a rank, in one of its two steps", nullptr, &R::library_reduce_us},
+        FigureRow{"library_reduce_us", "us by MiB", "the vendor's all-reduce as a call whose result stays where it adds up, by what comes into a rank, in one of its two steps", nullptr, &R::library_reduce_us},
         FigureRow{"library_exchange_us", "us by MiB", "the vendor's all-to-all as a call, by what comes into a rank", nullptr, &R::library_exchange_us},
     };
     // clang-format on

@@ -32,6 +32,13 @@ double across_us(const Problem& problem, const Rates& rates, double bytes, Kind 
            (steps * rates.network_us + over(far / places, rates.network_collective_gbps));
 }
 
+/// µs that the pair takes more to leave a sum of so many bytes in a tensor of the caller's and not where the library adds
+/// it up, which all ranks map: they wait for each other once more, and a rank copies its own share, too.
+double left_elsewhere_us(const Problem& problem, const Machine& machine, double bytes, Kind kind) {
+    if (kind != Kind::reduces || problem.nodes > 1) return 0;
+    return machine.rates.kernel_us + over(bytes / problem.ranks, machine.topology.local_gbps);
+}
+
 /// A product of the library's, and its collective before or behind it, which is as fast as the slower of its two levels.
 Estimate unfused(const Problem& problem, const Machine& machine, const ProductShape& shape, Kind kind) {
     const bool before = kind == Kind::gathers || kind == Kind::exchanges;
@@ -43,6 +50,8 @@ Estimate unfused(const Problem& problem, const Machine& machine, const ProductSh
     made.compute = library_product_us(machine, problem.dtype, shape);
     made.communicate = made.exposed = std::max(library_collective_us(machine.rates, kind, mib),
                                                across_us(problem, machine.rates, bytes, kind));
+    made.copied = left_elsewhere_us(problem, machine, bytes, kind);
+    made.exposed += made.copied;
     made.fixed = machine.rates.kernel_us;
     made.us = made.fixed + made.compute + made.exposed;
     return made;
@@ -54,7 +63,8 @@ Estimate one_after_another(const Estimate& first, const Estimate& second, double
             .compute = first.compute + second.compute,
             .communicate = first.communicate + second.communicate,
             .exposed = first.exposed + second.exposed,
-            .fixed = first.fixed + second.fixed - shared};
+            .fixed = first.fixed + second.fixed - shared,
+            .copied = second.copied};
 }
 
 /// A block as operators that are apart: what two events of the device take is there once.

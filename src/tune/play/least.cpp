@@ -133,7 +133,9 @@ double least_us(const Problem& problem, const Machine& machine, const Strategy& 
         strategy.tiles.empty())
         return 0;
     const std::vector<Product> products = products_of(problem, strategy);
-    return products.size() == 1 ? Least(problem, machine, strategy, products.front()).us() : 0;
+    if (products.size() != 1) return 0;
+    return Least(problem, machine, strategy, products.front()).us() +
+           result_copied_us(problem, machine, strategy);
 }
 
 }  // namespace syncopate::tune

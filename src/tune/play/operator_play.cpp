@@ -9,8 +9,18 @@
 #include "syncopate/tune/candidates/program.hpp"
 #include "tune/play/player.hpp"
 #include "tune/play/product_tiles.hpp"
+#include "tune/play/transfers.hpp"
 
 namespace syncopate::tune {
+
+double result_copied_us(const Problem& problem, const Machine& machine, const Strategy& strategy) {
+    const OperatorRow::Kind kind = operator_row(problem.op)->kind;
+    const bool sent_on = kind == OperatorRow::Kind::reduces && !strategy.one_step;
+    if (kind != OperatorRow::Kind::sends && !sent_on) return 0;
+    const ProductShape shape = problem.products().back();
+    return local_copy_us(machine,
+                         static_cast<double>(shape.m) * static_cast<double>(shape.n) * problem.out_item());
+}
 
 Result<Estimate> play_operator(const Problem& problem, const Machine& machine, const Strategy& strategy) {
     std::vector<ProductTiles> products;
@@ -43,6 +53,9 @@ Result<Estimate> play_operator(const Problem& problem, const Machine& machine, c
         stages.push_back(products[i].stage(program.stages[i].kernel));
     // Ranks of several nodes send in other rounds.
     Estimate made = play(program, work, stages, fixed, machine, strategy, problem.nodes == 1);
+    made.copied = result_copied_us(problem, machine, strategy);
+    made.exposed += made.copied;
+    made.us += made.copied;
     if (!chain) return made;
     made.compute = 0;
     for (const ProductTiles& product : products) made.compute += product.alone_us();

@@ -14,6 +14,11 @@ namespace syncopate::tune {
 [[nodiscard]] Result<Estimate> play_operator(const Problem& problem, const Machine& machine,
                                              const Strategy& strategy);
 
+/// µs in which a fused call copies its result into a tensor of the caller's. Sums that nobody else reads are stored there
+/// as they are made, and products where nothing of them moves; what comes from peers is in the heap.
+[[nodiscard]] double result_copied_us(const Problem& problem, const Machine& machine,
+                                      const Strategy& strategy);
+
 /// No strategy takes less than its product alone, nor than its bytes on the links and one tile; told without
 /// a graph. 0 where nothing is known.
 [[nodiscard]] double least_us(const Problem& problem, const Machine& machine, const Strategy& strategy);

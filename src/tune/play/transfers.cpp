@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "syncopate/fuse/model/backend.hpp"
+#include "tune/play/memory.hpp"
 
 namespace syncopate::tune {
 
@@ -55,6 +56,10 @@ plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strat
         if (strategy.backend == Backend::ldst_dedicated) links.sm.gbps *= machine.rates.engine_ldst;
     }
     return links;
+}
+
+double local_copy_us(const Machine& machine, double bytes) {
+    return machine.topology.local_us + over(bytes, machine.topology.local_gbps);
 }
 
 double library_collective_us(const Rates& rates, OperatorRow::Kind kind, double mib) {

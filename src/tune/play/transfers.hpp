@@ -28,6 +28,9 @@ inline constexpr std::int32_t kEngineLanes = 2;
 [[nodiscard]] plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strategy& strategy,
                                        std::int32_t nodes = 1);
 
+/// µs in which a call copies so many bytes within a device.
+[[nodiscard]] double local_copy_us(const Machine& machine, double bytes);
+
 /// µs of the library's collective around an operator's product, where each rank sends so many MiB.
 [[nodiscard]] double library_collective_us(const Rates& rates, OperatorRow::Kind kind, double mib);
 

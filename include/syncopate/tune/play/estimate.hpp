@@ -18,13 +18,14 @@
 
 namespace syncopate::tune {
 
-/// In µs. `us` is about fixed + compute + exposed.
+/// In µs. `us` is about fixed + compute + exposed, of a call whose caller gives a tensor of its own for the result.
 struct Estimate {
     double us = 0;           ///< a replayed call, between two events of the device
     double compute = 0;      ///< the products' tiles as if all that they need were there
     double communicate = 0;  ///< the transfers and sums as if nothing else ran
     double exposed = 0;      ///< of those, what the product does not hide
     double fixed = 0;        ///< launches, signals, and the ends of a call
+    double copied = 0;  ///< of exposed: a caller that takes the result where it was made has so much less
 };
 
 /// By expert, rows that all ranks send it, as many of each rank's. Empty: a random one, by its averages.
