@@ -37,7 +37,7 @@ function(syncopate_embed_costs machine)
     set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
     file(READ ${file} text)
     set(entries "")
-    foreach(name copy_stream_gbps sm_mhz packed_tile_us two_streams_mib summed_store_mib
+    foreach(name copy_stream_gbps sm_tflops tile_us two_streams_mib summed_store_mib
                  last_store_mib part_rounds)
         string(JSON value GET "${text}" figures ${name} value)
         string(APPEND entries "        .${name} = ${value},\n")

@@ -25,9 +25,9 @@ import estimate
 MACHINES = Path(__file__).resolve().parents[2] / "share" / "machines"
 #: What is not measured by itself, or not as it is in a call.
 FIGURES = (
-    "sm_tflops sm_load_gbps tile_us again_gbps fused_us kernel_us kernel_sums_gbps "
-    "phase_us gluon_phase_us long_plain beside_sums sum_gbps gluon_sum_gbps sum_us store_gbps store_stall_gbps store_us crossing_gbps "
-    "read_gbps copied_part_us engine_ldst part_us pulled_slow_gbps engine_sum_gbps"
+    "sm_tflops sm_load_gbps tile_us again_gbps fused_us kernel_us "
+    "phase_us gluon_phase_us long_plain beside_sums sum_gbps sum_us store_gbps store_stall_gbps store_us crossing_gbps "
+    "read_gbps copied_part_us engine_ldst pulled_slow_gbps engine_sum_gbps"
 ).split()
 #: Of these, what is more than 1. One that is 1 stays.
 FROM_ONE = ("long_plain", "beside_sums")

@@ -35,13 +35,11 @@ FITTED = (
     "sm_tflops",
     "sm_load_gbps",
     "tile_us",
-    "idle_gain",
     "fused_us",
     "copied_part_us",
     "store_stall_gbps",
     "beside_sums",
     "sum_us",
-    "part_us",
     "read_gbps",
     "crossing_gbps",
 )

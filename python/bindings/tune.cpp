@@ -294,7 +294,7 @@ void bind_tune(nb::module_& module) {
         "gluon_tiles", gluon_tiles, "m"_a, "n"_a, "k"_a, "programs"_a, "machine"_a = "", "device"_a = "",
         "(block_m, block_n, block_k, stages, split_k, µs) of tiles for the Gluon GEMM, the quickest first.");
     tune.attr("MOST_GLUON_SPLIT_TILES") = tune::kMostGluonSplitTiles;
-    tune.attr("GLUON_SHARED_BYTES") = tune::kGluonSharedBytes;
+    tune.attr("GLUON_SHARED_BYTES") = tune::kBlockSharedBytes;
     tune.attr("CHANNEL_BLOCKS") = fuse::kChannelBlocks;  // multiprocessors between nodes
     tune.def("contenders", &contenders, "problem"_a, "vary"_a = std::vector<std::string>(), "machine"_a = "",
              "device"_a = "", "cuda"_a = true, "exact_fp32"_a = false, "gluon"_a = true,

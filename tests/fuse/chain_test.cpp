@@ -102,7 +102,7 @@ TEST(Chain, LetsNoTileAwaitManyChunks) {
 /// Tiles take time by their depth alone.
 Options by_depth(Device device) {
     Options options{.device = device};
-    options.costs.packed_tile_us = 0;
+    options.costs.tile_us = 0;
     return options;
 }
 

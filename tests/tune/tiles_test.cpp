@@ -38,7 +38,7 @@ TEST(Tiles, AreSmallForAProductOfFewAndPackedForOneThatLeavesARest) {
 TEST(Tiles, HaveNeighboursThatABlockHasSharedMemoryAndRegistersFor) {
     const auto words = [](const TileConfig& tile) {
         std::string text;
-        for (const TileConfig& one : neighbours_of(machine(), plan::DType::bf16, tile))
+        for (const TileConfig& one : neighbours_of(plan::DType::bf16, tile))
             text += (text.empty() ? "" : " ") + std::to_string(one.stages) + "/" + std::to_string(one.warps);
         return text;
     };

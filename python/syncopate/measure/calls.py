@@ -39,7 +39,6 @@ class CallRun:
 #: In this order: each figure is set with those before it.
 CALLS = (
     CallRun("fused_us", "matmul_all_reduce", 512, Strategy(kernel="plain", one_step=True)),
-    CallRun("kernel_sums_gbps", "matmul_reduce_scatter", 2048, Strategy(kernel="gluon", kernel_sums=True)),
     CallRun(
         "sum_us", "matmul_reduce_scatter", 1024, Strategy(kernel="plain", backend="copy_engine", split=1)
     ),

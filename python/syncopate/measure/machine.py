@@ -126,15 +126,7 @@ def local_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]
     figures |= product_figures(times, sms)
     cache = torch.cuda.get_device_properties(0).L2_cache_size
     figures["cache_mib"] = (cache / MIB, "the device's attribute")
-    figures["shared_kib"] = (shared_bytes() / 1024, "the device's attribute")
     return figures
-
-
-def shared_bytes() -> int:
-    """That a block of a kernel may have on this GPU, if it asks for them."""
-    from triton.runtime import driver
-
-    return int(driver.active.utils.get_device_properties(0)["max_shared_mem"])
 
 
 def attention_tables(torch: Any, progress: Progress, gluon: bool, runs: Sequence[Any]) -> dict[str, Any]:

@@ -14,6 +14,9 @@ namespace {
 constexpr double kCycleFlop = 4096;
 constexpr double kCycleBytes = 128;
 
+/// Of cycles in which the tensor cores work.
+double cycles_per_us(const Costs& costs) { return costs.sm_tflops * 1e6 / kCycleFlop; }
+
 double tile_time(const kernel::Tile& tile, const Costs& costs) {
     double rows = 1;
     double columns = 1;
@@ -44,7 +47,7 @@ double tile_time(const kernel::Tile& tile, const Costs& costs) {
     const double depth = tile.reads.size() < 2 ? 16 : largest * std::min(rows, columns) / (rows * columns);
     const double multiply = rows * columns * 32 / kCycleFlop;
     const double shared = ((rows + columns) * 32 + std::ceil(rows / 64) * (64 + columns) * 32) / kCycleBytes;
-    return costs.packed_tile_us + depth / 16 * std::max(multiply, shared) / costs.sm_mhz;
+    return costs.tile_us + depth / 16 * std::max(multiply, shared) / cycles_per_us(costs);
 }
 
 }  // namespace
@@ -52,7 +55,7 @@ double tile_time(const kernel::Tile& tile, const Costs& costs) {
 std::vector<double> estimate_tile_times(const kernel::Kernel& kernel, const Costs& costs) {
     std::vector<double> times;
     times.reserve(kernel.tiles.size());
-    const double stated = costs.packed_tile_us + kernel.operations / kCycleFlop / costs.sm_mhz;
+    const double stated = costs.tile_us + kernel.operations / kCycleFlop / cycles_per_us(costs);
     for (const kernel::Tile& tile : kernel.tiles)
         times.push_back(kernel.operations > 0 ? stated : tile_time(tile, costs));
     return times;

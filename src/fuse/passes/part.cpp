@@ -174,8 +174,8 @@ std::string text_of(const Options& options) {
         "topology {}, costs {} {} {} {} {} {} {}",
         static_cast<int>(options.device), options.num_programs ? *options.num_programs : -1,
         plan::name_of(options.preferred), options.engine_blocks, options.kernel_sums, options.together,
-        options.topology ? plan::to_json(*options.topology) : "none", costs.copy_stream_gbps, costs.sm_mhz,
-        costs.packed_tile_us, costs.two_streams_mib, costs.summed_store_mib, costs.last_store_mib,
+        options.topology ? plan::to_json(*options.topology) : "none", costs.copy_stream_gbps, costs.sm_tflops,
+        costs.tile_us, costs.two_streams_mib, costs.summed_store_mib, costs.last_store_mib,
         costs.part_rounds);
 }
 

@@ -282,7 +282,7 @@ private:
         const Strategy usual = complete(problem_, machine_, {});
         if (usual.kernel != ProductKernel::plain) return;
         for (std::size_t i = 0; i < usual.tiles.size(); ++i) {
-            for (const TileConfig& tile : neighbours_of(machine_, problem_.dtype, usual.tiles[i])) {
+            for (const TileConfig& tile : neighbours_of(problem_.dtype, usual.tiles[i])) {
                 Strategy strategy{.tiles = usual.tiles};
                 strategy.tiles[i] = tile;
                 add(strategy);

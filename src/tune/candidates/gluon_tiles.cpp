@@ -84,11 +84,13 @@ double depth_us(const Rates& rates, const Operands& operands, const TileConfig& 
     return std::max(multiply, load);
 }
 
-/// µs that a tile whose K is split takes more.
-double split_us(const Rates& rates, const TileConfig& tile) {
+/// µs that a tile whose K is split takes more: it ends and begins once more, and reads the partial sums while all other
+/// multiprocessors read theirs.
+double split_us(const Machine& machine, const TileConfig& tile) {
     if (tile.split_k == 1) return 0;
-    return rates.gluon_split_us +
-           kSum * tile.split_k * tile.block_m * tile.block_n / (rates.gluon_split_gbps * kBytesPerUs);
+    const double gbps = machine.rates.memory_gbps / machine.num_sms;
+    return 2 * machine.rates.gluon_tile_us +
+           kSum * tile.split_k * tile.block_m * tile.block_n / (gbps * kBytesPerUs);
 }
 
 /// µs of reading the operands from memory.
@@ -122,9 +124,9 @@ std::string gluon_objection(const Operands& operands, const ProductShape& shape,
     const std::int64_t words =
         kWordBytes + tile.stages * kStageBytes + (tile.split_k > 1 ? kVerdictBytes : 0);
     const std::int64_t bytes = ring + behind + rows * tile.block_n * 2 + words;
-    if (tile.stages < 2 || bytes > kGluonSharedBytes)
+    if (tile.stages < 2 || bytes > kBlockSharedBytes)
         return fmt::format("{} stages take {} bytes of the {} of shared memory", tile.stages, bytes,
-                           kGluonSharedBytes);
+                           kBlockSharedBytes);
     if (tile.split_k > ceil_div(shape.k, tile.block_k)) return "a program would have nothing of K";
     if (tile.split_k > 1 && tiles_of(shape, tile) > kMostGluonSplitTiles)
         return fmt::format("K is split for at most {} tiles", kMostGluonSplitTiles);
@@ -135,7 +137,7 @@ double gluon_tile_us(const Machine& machine, const Operands& operands, const Til
                      std::int64_t k) {
     const Rates& rates = machine.rates;
     const auto depth = static_cast<double>(ceil_div(ceil_div(k, tile.block_k), tile.split_k) * tile.block_k);
-    return depth_us(rates, operands, tile, depth) + rates.gluon_tile_us + split_us(rates, tile);
+    return depth_us(rates, operands, tile, depth) + rates.gluon_tile_us + split_us(machine, tile);
 }
 
 double gluon_lone_tile_us(const Machine& machine, const Operands& operands, const TileConfig& tile,
@@ -160,7 +162,7 @@ double gluon_product_us(const Machine& machine, const Operands& operands, const 
     const std::int64_t tiles = tiles_of(shape, tile);
     const std::int64_t at_once =
         std::min(tiles, std::max<std::int64_t>(programs / std::max(1, tile.split_k), 1));
-    const double memory = memory_us(rates, operands, shape, tile) + split_us(rates, tile);
+    const double memory = memory_us(rates, operands, shape, tile) + split_us(machine, tile);
     const auto rounds = static_cast<double>(ceil_div(tiles, at_once));
     return std::max(rounds * gluon_tile_us(machine, operands, tile, shape.k), memory);
 }

@@ -11,6 +11,7 @@
 #include "syncopate/ops/attention.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
+#include "syncopate/tune/candidates/tiles.hpp"
 #include "syncopate/tune/candidates/mixture.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "tune/play/transfers.hpp"
@@ -168,7 +169,7 @@ std::string tile_objection(const Question& asked) {
         }
         const double loaded =
             asked.problem.item() * tile.stages * (tile.block_m + tile.block_n) * tile.block_k;
-        if (loaded > static_cast<double>(kGluonSharedBytes))
+        if (loaded > static_cast<double>(kBlockSharedBytes))
             return fmt::format("{} stages of {}x{}x{} take more shared memory than there is", tile.stages,
                                tile.block_m, tile.block_n, tile.block_k);
         if (tile.num_wide >= 0 && plan::size_of(asked.problem.dtype) != 2)

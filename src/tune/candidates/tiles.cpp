@@ -97,40 +97,13 @@ double tile_us(const Machine& machine, plan::DType dtype, const TileConfig& tile
     return us + rates.tile_us;
 }
 
-namespace {
-
-/// How long all tiles take, and how long they would if every program had its share of them.
-struct Span {
-    double us = 0;
-    double work = 0;
-};
-
-Span span_of(const Machine& machine, plan::DType dtype, const ProductShape& shape, const TileConfig& tile,
-             std::int32_t programs) {
+double product_us(const Machine& machine, plan::DType dtype, const ProductShape& shape,
+                  const TileConfig& tile, std::int32_t programs) {
     const TileGrid grid = tile_grid(shape.m, shape.n, tile);
     const double wide = tile_us(machine, dtype, tile, tile.block_n, shape.k);
     const double narrow = grid.narrow == 0 ? 0 : tile_us(machine, dtype, tile, tile.block_n / 2, shape.k);
-    const std::int64_t num_wide = grid.rows * grid.wide;
-    const std::int64_t num_narrow = grid.rows * grid.narrow;
-    const std::int32_t count = std::max(1, programs);
-    return {
-        .us = makespan(num_wide, wide, num_narrow, narrow, count),
-        .work = (static_cast<double>(num_wide) * wide + static_cast<double>(num_narrow) * narrow) / count};
-}
-
-}  // namespace
-
-double occupancy(const Machine& machine, plan::DType dtype, const ProductShape& shape, const TileConfig& tile,
-                 std::int32_t programs) {
-    const Span span = span_of(machine, dtype, shape, tile, programs);
-    if (span.us <= 0) return 1;
-    return 1 - machine.rates.idle_gain * (1 - span.work / span.us);
-}
-
-double product_us(const Machine& machine, plan::DType dtype, const ProductShape& shape,
-                  const TileConfig& tile, std::int32_t programs) {
     const double tiles =
-        span_of(machine, dtype, shape, tile, programs).us * occupancy(machine, dtype, shape, tile, programs);
+        makespan(grid.rows * grid.wide, wide, grid.rows * grid.narrow, narrow, std::max(1, programs));
     return std::max(tiles, memory_us(machine, dtype, shape));
 }
 
@@ -189,7 +162,7 @@ std::int32_t usual_warps(const TileConfig& tile) {
     return tile.block_m * tile.block_n <= most ? 4 : 8;
 }
 
-std::vector<TileConfig> neighbours_of(const Machine& machine, plan::DType dtype, const TileConfig& tile) {
+std::vector<TileConfig> neighbours_of(plan::DType dtype, const TileConfig& tile) {
     // Sums that a thread holds: more leave no registers for anything else, fewer are no work for its warps.
     constexpr std::int32_t kMostSums = 128;
     constexpr std::int32_t kLeastSums = 32;
@@ -200,8 +173,7 @@ std::vector<TileConfig> neighbours_of(const Machine& machine, plan::DType dtype,
     const std::int64_t stored = tile.block_n == 256 ? tile.block_n / 2 : tile.block_n;  // columns, at once
     for (const std::int32_t stages : {tile.stages - 1, tile.stages + 1}) {
         const std::int64_t ring = std::int64_t{stages} * tile.block_k * (tile.block_m + tile.block_n) * bytes;
-        const auto shared = static_cast<double>(ring + tile.block_m * stored * bytes);
-        if (stages < 2 || shared > machine.rates.shared_kib * 1024) continue;
+        if (stages < 2 || ring + tile.block_m * stored * bytes > kBlockSharedBytes) continue;
         made.push_back(tile);
         made.back().stages = stages;
     }

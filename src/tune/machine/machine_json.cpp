@@ -141,12 +141,39 @@ private:
 
     /// Figures that machine files had, and nobody reads any more.
     static bool is_retired(std::string_view name) {
-        static constexpr std::array<std::string_view, 24> kRetired{
-            "copies_us",      "engine_sum_ldst", "engine_us",        "engine_walk_us",    "gluon_beside_sums",
-            "gluon_call_us",  "gluon_filled",    "gluon_fused_us",   "gluon_memory_gbps", "gluon_narrow",
-            "kernel_sums_us", "last_us",         "library_call_us",  "library_load_gbps", "library_tile_us",
-            "mixed_narrow",   "poll_us",         "pulled_last_gbps", "pulled_us",         "read_us",
-            "sent_us",        "sm_fp32_tflops",  "sm_tf32_tflops",   "stored_contended"};
+        static constexpr std::array<std::string_view, 33> kRetired{"copies_us",
+                                                                   "engine_sum_ldst",
+                                                                   "engine_us",
+                                                                   "engine_walk_us",
+                                                                   "gluon_beside_sums",
+                                                                   "gluon_call_us",
+                                                                   "gluon_filled",
+                                                                   "gluon_fused_us",
+                                                                   "gluon_memory_gbps",
+                                                                   "gluon_narrow",
+                                                                   "gluon_split_gbps",
+                                                                   "gluon_split_us",
+                                                                   "gluon_sum_gbps",
+                                                                   "idle_gain",
+                                                                   "kernel_sums_gbps",
+                                                                   "kernel_sums_us",
+                                                                   "last_us",
+                                                                   "library_call_us",
+                                                                   "library_load_gbps",
+                                                                   "library_tile_us",
+                                                                   "mixed_narrow",
+                                                                   "packed_tile_us",
+                                                                   "part_us",
+                                                                   "poll_us",
+                                                                   "pulled_last_gbps",
+                                                                   "pulled_us",
+                                                                   "read_us",
+                                                                   "sent_us",
+                                                                   "shared_kib",
+                                                                   "sm_fp32_tflops",
+                                                                   "sm_mhz",
+                                                                   "sm_tf32_tflops",
+                                                                   "stored_contended"};
         return std::ranges::find(kRetired, name) != kRetired.end();
     }
 

@@ -136,8 +136,8 @@ Judged judge(const std::vector<Group>& groups, const Machine& machine) {
 }  // namespace
 
 ProductFit fit_gluon(const std::vector<TimedProduct>& timed, const Machine& start) {
-    static constexpr std::array<std::string_view, 6> kNames{
-        "gluon_tflops", "gluon_load_gbps", "gluon_tile_us", "gluon_split_us", "gluon_split_gbps", kCall};
+    static constexpr std::array<std::string_view, 4> kNames{"gluon_tflops", "gluon_load_gbps",
+                                                            "gluon_tile_us", kCall};
     const Rows rows = rows_of(kNames);
     const std::vector<Group> groups = by_shape(timed);
     const Machine found = nearest(start, rows, [&](const Machine& machine) {

@@ -152,7 +152,7 @@ double CallOps::stolen_us() const {
         const bool by_engine = fuse::is_engine(backend_of(op));
         const double read = read_by_sum(op);
         if (read > 0)  // a kernel takes multiprocessors, too
-            last = rates_.part_us + (by_engine ? 0 : over(read, rates_.pulled_slow_gbps));
+            last = rates_.kernel_us + (by_engine ? 0 : over(read, rates_.pulled_slow_gbps));
         else
             last = by_engine ? 0 : over(stored_by_sum_[at(op)], rates_.store_gbps);
         us += last;
@@ -195,10 +195,11 @@ double CallOps::sum_us(NodeId op) const {
     const Backend by = backend_of(op);
     if (fuse::is_engine(by)) {
         const bool follows = in_one_round_ && op != first_sum_[at(graph_[op].rank)];
-        return (follows ? 0 : rates_.part_us) + over(reads > 0 ? reads + stores : all + stores,
-                                                     rates_.engine_sums(strategy_.engine_blocks.value_or(0)));
+        return (follows ? 0 : rates_.kernel_us) +
+               over(reads > 0 ? reads + stores : all + stores,
+                    rates_.engine_sums(strategy_.engine_blocks.value_or(0)));
     }
-    if (graph_.carrier(op) == Carrier::programs) return over(all, rates_.kernel_sums_gbps);
+    if (graph_.carrier(op) == Carrier::programs) return over(all, 2 * rates_.memory_gbps);
     const double begins = begins_us(op);
     if (const auto direct = work_.lowered.direct.find(graph_.ref(op));
         direct != work_.lowered.direct.end() && direct->second.size() + 1 >= plan_.ranks.size())
@@ -213,7 +214,7 @@ double CallOps::sum_us(NodeId op) const {
 double CallOps::begins_us(NodeId op) const {
     // Of those that begin when all tiles have ended, the first one's launch covers most of the others'.
     const bool follows = sums_wait(op) && op != first_sum_[at(graph_[op].rank)];
-    return follows ? std::min(rates_.sum_us, rates_.part_us) : rates_.sum_us;
+    return follows ? std::min(rates_.sum_us, rates_.kernel_us) : rates_.sum_us;
 }
 
 bool CallOps::sums_wait(NodeId op) const {

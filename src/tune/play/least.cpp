@@ -84,7 +84,7 @@ private:
         const double first = fixed_ / 2 + tiles_.least_tile_us();
         const bool everywhere = product_.kind == Kind::reduces;
         if (strategy_.pull) {
-            const double us = by_engine() ? rates_.part_us : rates_.sum_us;
+            const double us = by_engine() ? rates_.kernel_us : rates_.sum_us;
             const double end = by_engine() ? rates_.sum_us : 0;
             const double gbps = by_engine()  ? rates_.engine_sums(strategy_.engine_blocks.value_or(0))
                                 : everywhere ? std::max(rates_.read_gbps, rates_.store_gbps)

@@ -124,7 +124,7 @@ private:
         if (!ops_.sums_wait(op) || ops_.sent_on(op) || begun_.empty()) return 0;
         const double end = done_[at(graph_.kernel[at(graph_[op].rank)])];
         const double us = ops_.sum_us(op) - ops_.begins_us(op);
-        const double done = std::max(0.0, end - begun_[at(op)]) * rates_.gluon_sum_gbps / rates_.sum_gbps;
+        const double done = std::max(0.0, end - begun_[at(op)]);
         return std::min(done, us * (1 - 1.0 / fuse::kMostSumParts));
     }
 

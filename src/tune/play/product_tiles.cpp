@@ -71,16 +71,14 @@ double ProductTiles::alone_us() const {
 }
 
 double ProductTiles::least_tile_us() const {
-    const double us = one_tile_us(grid_.narrow > 0 ? tile_.block_n / 2 : tile_.block_n);
-    return gluon() ? us : us * std::min(1.0, occupancy(machine_, problem_.dtype, shape_, tile_, programs()));
+    return one_tile_us(grid_.narrow > 0 ? tile_.block_n / 2 : tile_.block_n);
 }
 
 StageTiles ProductTiles::stage(const kernel::Kernel& kernel) const {
     StageTiles made;
-    double slower = gluon() ? 1 : occupancy(machine_, problem_.dtype, shape_, tile_, programs());
+    double slower = static_cast<double>(grid_.tiles()) / static_cast<double>(played_grid_.tiles());
     const auto rounds = static_cast<double>(ceil_div(grid_.tiles(), at_once()));
     if (tile_.num_wide < 0) slower *= std::max(1.0, alone_us() / (rounds * one_tile_us(tile_.block_n)));
-    slower *= static_cast<double>(grid_.tiles()) / static_cast<double>(played_grid_.tiles());
     const double wide = slower * one_tile_us(tile_.block_n);
     if (grid_.narrow > 0) made.narrow_us = slower * one_tile_us(tile_.block_n / 2);
     const std::int64_t columns = played_grid_.columns();

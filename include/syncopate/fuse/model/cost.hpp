@@ -20,8 +20,8 @@ namespace syncopate::fuse {
 /// (tune/machine/machine.hpp).
 struct Costs {
     double copy_stream_gbps = 0;  ///< what one copy stream moves to a peer
-    double sm_mhz = 0;
-    double packed_tile_us = 0;  ///< a tile's pipeline fill and epilogue
+    double sm_tflops = 0;         ///< 16-bit products, one multiprocessor while all work
+    double tile_us = 0;           ///< a tile's begin and end that nothing hides
     double two_streams_mib =
         0;  ///< larger chunks lose more by sharing the link than starting them costs (place.hpp)
     double summed_store_mib = 0;  ///< what a sum stores at peers beside the kernel, at most (sum_stores.hpp)

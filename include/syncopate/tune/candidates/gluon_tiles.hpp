@@ -25,9 +25,6 @@ namespace syncopate::tune {
 /// Workspace for partial sums is for so many tiles at most (kernels/gluon_launch.py, MAX_SPLIT_TILES).
 inline constexpr std::int64_t kMostGluonSplitTiles = 1024;
 
-/// Of a block's multiprocessor on Hopper.
-inline constexpr std::int64_t kGluonSharedBytes = 232448;
-
 /// Whether the kernel multiplies elements of this type.
 [[nodiscard]] bool gluon_multiplies(plan::DType dtype);
 

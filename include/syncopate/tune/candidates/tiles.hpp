@@ -34,6 +34,9 @@ struct TileGrid {
 };
 [[nodiscard]] TileGrid tile_grid(std::int64_t m, std::int64_t n, const TileConfig& tile);
 
+/// Shared memory that a block may have on Hopper, in bytes.
+inline constexpr std::int64_t kBlockSharedBytes = 232448;
+
 /// The rate of products of elements of this type over that of 16-bit ones: of the peak rates, as no other product
 /// was measured. Those of fp32 are by tf32, or exact ("ieee").
 [[nodiscard]] double faster(plan::DType dtype, std::string_view precision = {});
@@ -46,11 +49,6 @@ struct TileGrid {
 /// from memory.
 [[nodiscard]] double product_us(const Machine& machine, plan::DType dtype, const ProductShape& shape,
                                 const TileConfig& tile, std::int32_t programs);
-
-/// A tile's time over that while all multiprocessors work: at the end some are idle, and leave the others
-/// more of what they share.
-[[nodiscard]] double occupancy(const Machine& machine, plan::DType dtype, const ProductShape& shape,
-                               const TileConfig& tile, std::int32_t programs);
 
 /// The same by the vendor's library.
 [[nodiscard]] double library_product_us(const Machine& machine, plan::DType dtype, const ProductShape& shape);
@@ -67,8 +65,7 @@ struct TileGrid {
 
 /// `tile` of the plain kernel with one stage more or less, or by another number of warps, as far as a block
 /// has shared memory and registers for it. The estimate takes them for equal: only measuring orders them.
-[[nodiscard]] std::vector<TileConfig> neighbours_of(const Machine& machine, plan::DType dtype,
-                                                    const TileConfig& tile);
+[[nodiscard]] std::vector<TileConfig> neighbours_of(plan::DType dtype, const TileConfig& tile);
 
 /// The quickest of them, mixtures of wide and narrow tiles included; among equals the one with most wide
 /// tiles. `exact`: fp32 products without tf32.

@@ -42,17 +42,13 @@ inline constexpr double kFlopsPerUs = 1e6;  ///< of 1 TFLOP/s
 /// µs, GB/s (10^9 bytes a second) and TFLOP/s. What each means is said in machine_figures().
 /// Those by which fuse chooses are Costs.
 struct Rates : fuse::Costs {
-    double sm_tflops = 0;
     double sm_load_gbps = 0;
-    double tile_us = 0;
-    double idle_gain = 0;
     double memory_gbps = 0;
     double cache_mib = 0;
     double again_gbps = 0;
     double call_us = 0;
     double kernel_us = 0;
     double fused_us = 0;
-    double kernel_sums_gbps = 0;
     double phase_us = 0;
     double gluon_phase_us = 0;
     double long_us = 0;
@@ -60,13 +56,11 @@ struct Rates : fuse::Costs {
     double beside_copies = 1;
     double beside_sums = 0;
     double sum_gbps = 0;
-    double gluon_sum_gbps = 0;
     double sum_us = 0;
     double store_gbps = 0;
     double store_stall_gbps = 0;
     double store_us = 0;
     double read_gbps = 0;
-    double part_us = 0;
     double pulled_slow_gbps = 0;
     double copied_part_us = 0;
     double engine_ldst = 0;
@@ -74,9 +68,6 @@ struct Rates : fuse::Costs {
     double gluon_tflops = 0;
     double gluon_load_gbps = 0;
     double gluon_tile_us = 0;
-    double gluon_split_us = 0;
-    double gluon_split_gbps = 0;
-    double shared_kib = 0;
     double network_gbps = 0;  ///< 0: nothing is known of several nodes
     double network_us = 0;
     double network_collective_gbps = 0;

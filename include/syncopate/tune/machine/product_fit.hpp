@@ -1,4 +1,4 @@
-// Product fit: a machine's figures of the library's Gluon GEMM (gluon_tflops to gluon_split_gbps) from the times of
+// Product fit: a machine's figures of the library's Gluon GEMM (gluon_tflops to gluon_tile_us) from the times of
 // products by it. None of these can be timed by itself: a product's time is the longer of several.
 //
 // From the figures of another machine on each in turn is made more or less, by steps that halve, as long as
