@@ -12,7 +12,18 @@ import triton
 import triton.language as tl
 
 from .._syncopate import layout
-from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post, sy_start_next
+from ..language import (
+    sy_acquire,
+    sy_finish,
+    sy_group,
+    sy_group_rows,
+    sy_num_slots,
+    sy_post,
+    sy_post_at_once,
+    sy_post_last,
+    sy_post_previous,
+    sy_start_next,
+)
 
 _NUM_SLOTS = tl.constexpr(layout.NUM_SLOTS)
 _FIRST_SLOT = tl.constexpr(layout.FIRST_SLOT)
@@ -362,7 +373,8 @@ def moe_down(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     STREAMED: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
-    """a @ w, of each expert's rows of a [., F] and its w [F, H]; stored at the ranks of their tokens, by route. OWN: as of moe_up."""
+    """a @ w, of each expert's rows of a [., F] and its w [F, H]; stored at the ranks of their tokens, by route. OWN: as of moe_up.
+    A tile is posted when the next one is made: by then its stores have arrived, for which no program has to stand still."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         tile = sy_acquire(sy_schedule, sy_control, slot)
         expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
@@ -378,12 +390,16 @@ def moe_down(
                 made, _ = _grouped_product(
                     a_ptr, row, rows, w_ptr, w, w, n, H, F, H, 1, BLOCK_M, BLOCK_N, BLOCK_K, False, PRECISION
                 )  # fmt: skip
+            sy_post_previous(sy_schedule, sy_control, slot)
             there = _back(y_ptr, origin_ptr, row, rows, rank, stride, ROUTES, H, BLOCK_M)
             lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
             tl.store(
                 there[:, None] + column, made.to(y_ptr.dtype.element_ty), mask=(lane < rows) & (column < H)
             )
-        sy_post(sy_schedule, sy_control, slot)
+        else:
+            sy_post_previous(sy_schedule, sy_control, slot)
+        sy_post_at_once(sy_schedule, sy_control, slot)
+    sy_post_last(sy_schedule, sy_control)
     sy_finish(sy_schedule, sy_control)
 
 

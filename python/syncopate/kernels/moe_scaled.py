@@ -8,7 +8,18 @@ columns. A block of K has 128, too. Where a block has scales, its product is sca
 import triton
 import triton.language as tl
 
-from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post, sy_start_next
+from ..language import (
+    sy_acquire,
+    sy_finish,
+    sy_group,
+    sy_group_rows,
+    sy_num_slots,
+    sy_post,
+    sy_post_at_once,
+    sy_post_last,
+    sy_post_previous,
+    sy_start_next,
+)
 from .moe import _SENT, _activated, _at_rank, _back, _tile_of_group
 
 LARGEST = tl.constexpr(448.0)  # of e4m3
@@ -160,7 +171,8 @@ def moe_down_scaled(
     ROUTES: tl.constexpr, H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCKS: tl.constexpr, STREAMED: tl.constexpr,
 ):  # fmt: skip
-    """a @ w.T, of each expert's rows of a [., F] and its w [H, F]; stored at the ranks of their tokens, by route."""
+    """a @ w.T, of each expert's rows of a [., F] and its w [H, F]; stored at the ranks of their tokens, by route.
+    Tiles are posted as moe_down's."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         tile = sy_acquire(sy_schedule, sy_control, slot)
         expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
@@ -170,9 +182,13 @@ def moe_down_scaled(
                 a_ptr, a_scale_ptr, row, rows, w_ptr, w_scale_ptr, expert, first, first, H - first, H, F,
                 BLOCK_M, BLOCK_N, BLOCK_K, True, BLOCKS, False, STREAMED,
             )  # fmt: skip
+            sy_post_previous(sy_schedule, sy_control, slot)
             there = _back(y_ptr, origin_ptr, row, rows, rank, stride, ROUTES, H, BLOCK_M)
             lane, column = tl.arange(0, BLOCK_M)[:, None], first + tl.arange(0, BLOCK_N)[None, :]
             made = made.T.to(y_ptr.dtype.element_ty)
             tl.store(there[:, None] + column, made, mask=(lane < rows) & (column < H))
-        sy_post(sy_schedule, sy_control, slot)
+        else:
+            sy_post_previous(sy_schedule, sy_control, slot)
+        sy_post_at_once(sy_schedule, sy_control, slot)
+    sy_post_last(sy_schedule, sy_control)
     sy_finish(sy_schedule, sy_control)

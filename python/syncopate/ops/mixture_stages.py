@@ -208,7 +208,7 @@ class Stages:
         if "done" in self.heap:
             blocks = self.heap["done"].shape[1]
             tokens = pow2(triton.cdiv(self.tokens, blocks))
-            made["moe_combine"] = {"BLOCKS": blocks, "TOKENS": tokens, "COLUMNS": self._columns(tokens, 2048)}
+            made["moe_combine"] = {"BLOCKS": blocks, "TOKENS": tokens, "COLUMNS": self._columns(tokens, 4096)}
         return made
 
     def _columns(self, rows: int, elements: int) -> int:

@@ -347,7 +347,8 @@ private:
     /// is stored at other ranks takes long, and can wait.
     [[nodiscard]] std::vector<bool> count_at_once(std::size_t rank) const {
         std::vector<bool> at_once;
-        for (const std::vector<Place>& stores : in_.stores.at[rank]) at_once.push_back(stores.empty());
+        for (std::size_t chunk = 0; chunk < in_.stores.at[rank].size(); ++chunk)
+            at_once.push_back(in_.stores.at[rank][chunk].empty() && in_.stores.sent[rank][chunk].empty());
         return at_once;
     }
 
