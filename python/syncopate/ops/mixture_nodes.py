@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -102,7 +103,7 @@ def rails_of(group: Group) -> Rails:
         ranks, places = dist.get_process_group_ranks(whole), group.size // group.nodes
         number, place = divmod(group.rank, places)
         node, rail = (
-            dist.new_group(part, use_local_synchronization=True)
+            dist.new_group(part, timedelta(seconds=group.meeting_seconds), use_local_synchronization=True)
             for part in (ranks[number * places : (number + 1) * places], ranks[place::places])
         )
         known = _rails[whole] = Rails(node, rail, group.nodes, number)
