@@ -1,8 +1,8 @@
 """A mixture of experts over several nodes: on each node that node's program, for the tokens of all.
 
-    rails   x, ids and weights go to the ranks of the same place in the other nodes, by torch's all-gather
+    rails   x, ids and weights go to the ranks of the same place in the other nodes, by torch's all-to-all
     node    its ranks' program (mixture.py): ids of experts that are elsewhere are -1, which add nothing
-    rails   each node's sum of a token goes back to where it is from, by torch's all-to-all; nodes are added in their order, in fp32
+    rails   each node's sum of a token goes back to where it is from, likewise; nodes are added in their order, in fp32
 
 What goes between nodes has a size that the host knows, whatever the routing: each token once to each other node, also where several of
 its experts are, or none. What a node sums is rounded to x's dtype before nodes are added.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,26 +27,21 @@ from .mixture_handle import Handle
 
 @dataclass(frozen=True)
 class Rails:
-    """Of a rank of a group over nodes, in torch: the ranks of its node, and those of its place in all nodes."""
+    """Of a rank of a group over nodes: torch's group, that of its node, and its rail, the ranks of its place in all nodes."""
 
+    whole: Any
     node: Any
-    rail: Any
     nodes: int
     number: int  # of this rank's node
+    place: int  # within it
 
     def gathered(self, x: torch.Tensor) -> torch.Tensor:
         """[nodes * T, …] of x [T, …]."""
-        own = x.contiguous()
-        made = own.new_empty(self.nodes * own.shape[0], *own.shape[1:])
-        dist.all_gather_into_tensor(_bytes(made), _bytes(own), group=self.rail)
-        return made
+        return self._exchanged(x.contiguous().expand(self.nodes, *x.shape).flatten(0, 1))
 
     def returned(self, parts: torch.Tensor) -> torch.Tensor:
         """[nodes, T, …]: of what each node has made, [nodes * T, …], this rank's."""
-        own = parts.contiguous()
-        made = torch.empty_like(own)
-        dist.all_to_all_single(_bytes(made), _bytes(own), group=self.rail)
-        return made.view(self.nodes, -1, *own.shape[1:])
+        return self._exchanged(parts).view(self.nodes, -1, *parts.shape[1:])
 
     def summed(self, parts: torch.Tensor) -> torch.Tensor:
         """[T, …]: the sum of these, in fp32."""
@@ -57,10 +51,19 @@ class Rails:
             total = total + one.float()
         return total.to(parts.dtype)
 
+    def _exchanged(self, parts: torch.Tensor) -> torch.Tensor:
+        """Of [nodes * T, …] each rank of the rail gets its T rows. As bytes, which every backend moves, whatever the dtype."""
+        own = parts.contiguous()
+        made = torch.empty_like(own)
+        each = own.numel() * own.element_size() // self.nodes
+        places = dist.get_world_size(self.whole) // self.nodes
+        sizes = [each if place == self.place else 0 for _ in range(self.nodes) for place in range(places)]
+        dist.all_to_all_single(_bytes(made), _bytes(own), sizes, sizes, group=self.whole)
+        return made
+
 
 def _bytes(whole: torch.Tensor) -> torch.Tensor:
-    """As rows of bytes, which every backend moves, whatever the dtype."""
-    return whole.view(whole.shape[0], -1).view(torch.uint8)
+    return whole.view(-1).view(torch.uint8)
 
 
 class _Gathered(torch.autograd.Function):
@@ -92,7 +95,7 @@ _rails: WeakKeyDictionary[Any, Rails] = WeakKeyDictionary()
 
 
 def rails_of(group: Group) -> Rails:
-    """Made on first use; collective over the group then. Raises ValueError for a group that is none of torch's."""
+    """Made on first use; collective over each node then. Raises ValueError for a group that is none of torch's."""
     whole = group.process_group
     if whole is None:
         raise ValueError(
@@ -102,11 +105,11 @@ def rails_of(group: Group) -> Rails:
     if known is None:
         ranks, places = dist.get_process_group_ranks(whole), group.size // group.nodes
         number, place = divmod(group.rank, places)
-        node, rail = (
-            dist.new_group(part, timedelta(seconds=group.meeting_seconds), use_local_synchronization=True)
-            for part in (ranks[number * places : (number + 1) * places], ranks[place::places])
+        # By gloo: it is what the node's ranks meet by, and moves nothing. NCCL's might ask all ranks of the world for it.
+        node = dist.new_group(
+            ranks[number * places : (number + 1) * places], backend="gloo", use_local_synchronization=True
         )
-        known = _rails[whole] = Rails(node, rail, group.nodes, number)
+        known = _rails[whole] = Rails(whole, node, group.nodes, number, place)
     return known
 
 
@@ -129,8 +132,8 @@ def _on_all(call: Callable[[], Any], group: Group, rails: Rails, experts: int) -
         made = call()
     except Exception as failed:  # noqa: BLE001 - all hear of it
         error = failed
-    said: list[Any] = [None] * rails.nodes
-    dist.all_gather_object(said, error and (isinstance(error, ValueError), str(error)), group=rails.rail)
+    said: list[Any] = [None] * group.size
+    dist.all_gather_object(said, error and (isinstance(error, ValueError), str(error)), group=rails.whole)
     first = next((one for one in said if one), None)
     if first is None:
         return made
