@@ -22,6 +22,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from host_script import expect, run_checks  # noqa: E402
 from syncopate.torch import context_parallel  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.nn.attention import varlen  # noqa: E402
 from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
@@ -40,6 +41,16 @@ def refused(what: str, call, name: str) -> None:
         expect(f"{name} (" in str(error) and "this rank's rows alone" in str(error), f"{what}: {error}")
     else:
         expect(False, f"{what}: attends to the rows of this rank")
+
+
+@contextlib.contextmanager
+def told(text: str):
+    try:
+        yield
+    except ValueError as error:
+        expect(text in str(error), str(error))
+    else:
+        expect(False, f"no error: {text}")
 
 
 class Holder(torch.nn.Module):
@@ -212,7 +223,7 @@ def check_none(_name: str, _size: int) -> None:
         raise KeyError
 
     for what, work, warns in (
-        ("written out", written_out, 1), ("held by an object", attend, 1), ("nothing", lambda: None, 1),
+        ("written out", written_out, 1), ("held by an object", attend, 0), ("nothing", lambda: None, 1),
         ("by its name", lambda: functional.scaled_dot_product_attention(q, q, q), 0), ("nested", nested, 0),
         ("compiled", held, 0), ("compiled, again", held, 0), ("an error", fails, 0),
         ("cleared", lambda: (sy.torch.report.clear(), functional.scaled_dot_product_attention(q, q, q)), 0),
@@ -229,6 +240,44 @@ def check_none(_name: str, _size: int) -> None:
     calls = sy.report().calls
     expect(calls["scaled_dot_product_attention", "taken by context_parallel"] == 3, f"{calls}")
     expect(calls["context_parallel", "no attention was taken in it"] == 1, f"{calls}")
+
+
+def check_held(_name: str, _size: int) -> None:
+    """What calls torch's function past its names attends to the whole sequence, too, with gradients and without, and behind the end to
+    what it did; what would be compiled so is refused, or compiled anew."""
+    warnings.simplefilter("ignore")
+    own = drawn(), drawn(4)[:, 2:].contiguous(), drawn(6)[:, 4:].contiguous()
+
+    class By(torch.nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    held = functools.partial(torch._C._nn.scaled_dot_product_attention, is_causal=True)
+    ways = {
+        "by its name": By(),
+        "held": held,
+        "of aten": functools.partial(torch.ops.aten.scaled_dot_product_attention, is_causal=True),
+        "traced": torch.jit.trace(By(), own),
+        "scripted": torch.jit.script(By()),
+        "exported": torch.export.export(By(), own).module(),
+        "compiled": torch.compile(lambda q, k, v: held(q, k, v), backend="aot_eager"),
+    }
+    alone, expected = ways["by its name"](*own), None
+    for what, call in ways.items():
+        given = [one.clone().requires_grad_() for one in own]
+        with sy.context_parallel():
+            o = call(*given)
+            o.backward(torch.ones_like(o))
+            with torch.inference_mode():
+                expect(torch.equal(call(*own), o.detach()), f"{what}: other bits in inference mode")
+        made = [o.detach(), *(one.grad for one in given)]
+        expected = expected or made
+        expect(all(map(torch.equal, made, expected)), f"{what}: attends to other rows than by its name")
+        expect(torch.equal(call(*own), alone), f"{what}: behind the end it is not what it was")
+    expect(not torch.equal(expected[0], alone), "the ranks' rows are one sequence")
+    with sy.context_parallel():
+        with FakeTensorMode() as mode, told("is traced where an object holds it"):
+            held(*map(mode.from_tensor, own))
 
 
 def check_transformers(_name: str, size: int) -> None:

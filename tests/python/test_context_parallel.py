@@ -10,7 +10,7 @@ pytest.importorskip("syncopate._syncopate", reason="the extension module is not 
 SCRIPT = Path(__file__).resolve().parent / "host_local_attention.py"
 
 
-@pytest.mark.parametrize("what", ["flexible", "steps", "named", "begin", "none", "transformers"])
+@pytest.mark.parametrize("what", ["flexible", "steps", "named", "begin", "none", "held", "transformers"])
 def test_attention_of_one_ranks_rows_is_told(what, run):
     if what == "transformers":
         pytest.importorskip("transformers")

@@ -26,6 +26,7 @@ from inspect import signature
 from typing import Any
 
 import torch
+from torch._guards import detect_fake_mode
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.nn import functional
@@ -53,9 +54,10 @@ def context_parallel(
     length: int | None = None,
 ) -> Iterator[None]:
     """Within it, torch.nn.functional.scaled_dot_product_attention is that of the whole sequence, by whatever name a module has for
-    it, in all threads, and functions that attend to a rank's rows alone are a ValueError (local_attention.py). What an object or a
-    closure holds of it, torch.ops.aten, and attention that is written out are left: a context in which no attention was taken says so by a
-    warning, and sy.report() how many were. `group`: a mesh of one axis, or a process group, whose ranks hold the rows; default: the world.
+    it, in all threads, also where an object holds it, or a program that was traced, scripted or exported calls it as torch.ops.aten's; and
+    functions that attend to a rank's rows alone are a ValueError (local_attention.py). What was compiled before with such an object, and
+    attention that is written out, are left: a context in which no attention was taken says so by a warning, and sy.report() how many
+    were. `group`: a mesh of one axis, or a process group, whose ranks hold the rows; default: the world.
     DTensors say it themselves. `sharding`, `cu_seqlens`, `kind` and `length`: as of sy.ops.attention; `window` likewise, which
     torch's function has no word for."""
     members = group.get_group() if isinstance(group, DeviceMesh) else group
@@ -86,6 +88,7 @@ def context_parallel(
         try:
             _names.replace(ours)
             _refusal.begin()
+            _outside.library = _outside.library or _in_dispatcher()
             # Modules in eval() attend by it, without that function.
             torch.backends.mha.set_fastpath_enabled(False)
         except BaseException:
@@ -111,9 +114,35 @@ def _leave(ours: _Sharded) -> bool:
         return False
     _names.restore()
     _refusal.end()
+    if _outside.library is not None:
+        _outside.library._destroy()
+        _outside.library = None
     torch.backends.mha.set_fastpath_enabled(_outside.fast)
     functional.multi_head_attention_forward = _outside.by_modules
     return True
+
+
+def _in_dispatcher() -> torch.library.Library:
+    """Kernels of what that function is to the dispatcher: whoever holds torch's own function, or calls it in C++, comes here."""
+    library = torch.library.Library("aten", "IMPL")
+    for key in ("AutogradCPU", "AutogradCUDA", "CPU", "CUDA"):
+        library.impl(_FUNCTION, _dispatched, key)
+    return library
+
+
+def _dispatched(*args: Any, **kwargs: Any) -> torch.Tensor:
+    standing = _standing_in[-1:]  # in other threads none may be there any more
+    tensors = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
+    if not standing or any(
+        isinstance(one, DTensor) for one in tensors
+    ):  # of which torch knows that they are sharded
+        return getattr(torch.ops.aten, _FUNCTION).default.decompose(*args, **kwargs)
+    if torch.compiler.is_compiling() or detect_fake_mode(tensors) is not None:
+        raise ValueError(
+            f"context_parallel: {_FUNCTION} (torch.ops.aten) is traced where an object holds it: the graph would attend so outside of the "
+            "context, too: call it by its name in torch.nn.functional"
+        )
+    return standing[0](*args, **kwargs)
 
 
 def _without_weights(before: Any) -> Any:
@@ -234,8 +263,8 @@ def _count_taken() -> int:
 _TAKEN = "taken by context_parallel"
 _NONE_TAKEN = (
     "context_parallel: no attention was taken in it. It takes calls of scaled_dot_product_attention by a module's name (of "
-    'transformers: attn_implementation="sdpa"). Attention that is written out, or by a function that an object or a closure holds, is '
-    "of this rank's rows alone"
+    'transformers: attn_implementation="sdpa"). Attention that is written out, or was compiled with a function that an object holds, is of '
+    "this rank's rows alone"
 )
 
 
@@ -246,6 +275,7 @@ class _Outside:
     were_taken = False  # in one that has ended
     fast = True  # its fast path
     by_modules: Any = None  # what its modules attend by
+    library: torch.library.Library | None = None  # while contexts last
 
 
 _names = Names(functional, _FUNCTION, torch._C._nn.scaled_dot_product_attention, _Sharded)
