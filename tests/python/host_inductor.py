@@ -738,7 +738,9 @@ def check_what_would_be_slower(mesh) -> None:
             calls._slower.cache_clear()
             report.clear()
             torch._dynamo.reset()
-            x = torch.randn((64 if slower else 8) * dist.get_world_size(), 16)  # what is said of a problem holds
+            x = torch.randn(
+                (64 if slower else 8) * dist.get_world_size(), 16
+            )  # what is said of a problem holds
 
             def function(x):
                 return functional.all_reduce(x @ w, "sum", group)

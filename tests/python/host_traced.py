@@ -175,7 +175,10 @@ def check_derivatives(_name: str, size: int) -> None:
     x, w, m = torch.randn(16, K), torch.randn(K, N), 16 * size
     plan = sy.plans.all_gather(sy.Mesh(gpu=size), sy.Tensor("A", (m, K), "fp32"), axis=0)
     blocks = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "GROUP_M": 1}
-    grid, chain = (size * N // 16,), sy.fuse([matmul_kernel, matmul_kernel], bind=[{"c_ptr": "H"}, {"a_ptr": "H"}])
+    grid, chain = (
+        (size * N // 16,),
+        sy.fuse([matmul_kernel, matmul_kernel], bind=[{"c_ptr": "H"}, {"a_ptr": "H"}]),
+    )
 
     def launched(fused):
         def call(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

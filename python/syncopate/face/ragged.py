@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .. import _syncopate
-from ..call.arguments import base_of, is_descriptor, is_tensor, launch_key
+from ..call.arguments import base_of, is_descriptor, launch_key
 from ..call.places import check_place
 from ..call.prepared import Prepared
 from ..call.stage_call import Call, Stage, TakenCall, launch_of
