@@ -271,6 +271,27 @@ TEST(SidesByNccl, GoByAllLinksAtOnceWhereTheyAreLarge) {
         [] { return gathered_between({1024, 4, 512, 512, 2, 512}); }, 1, 600'000);
 }
 
+/// An abort returns, as NCCL's may, once what the other links have under way has ended, too.
+TEST(SidesByNccl, AreGivenUpOfAllLinksAtATime) {
+    on_both(
+        [](PlayedCalls&, FusedOp& op, CudaKernel&) {
+            std::atomic<int> held = 0;
+            fake_cuda::on_abort([&] {
+                for (int look = 0; look < 30'000 && fake_cuda::aborted() < fuse::kChannelBlocks; ++look)
+                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                ++held;
+            });
+            op.interrupt();
+            RANK_CHECK(op.drain(), "not drained");
+            for (int look = 0; look < 30'000 && held < fuse::kChannelBlocks; ++look)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            RANK_CHECK(fake_cuda::aborted() == fuse::kChannelBlocks, "one after another");
+            fake_cuda::on_abort({});
+            return true;
+        },
+        [] { return gathered_between({1024, 4, 512, 512, 2, 512}); }, 1, 600'000);
+}
+
 TEST(SidesByNccl, GoByOneLinkWhereTheyAreSmall) {
     on_both(
         [](PlayedCalls&, FusedOp& op, CudaKernel& kernel) {

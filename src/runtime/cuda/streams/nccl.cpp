@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
@@ -330,7 +331,7 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
 
 /// The library frees a communicator, and returns from aborting it, when no captured graph holds a call of it. A graph
 /// that the caller still has must hold nobody up: a thread of its own does it, if need be when the last graph is gone.
-/// What is aborted ends at once.
+/// What is aborted ends at once. Of several each has a thread: a call may also wait for what the others have under way.
 void Nccl::part(int (*how)(void*)) {
     std::vector<void*> left;
     {
@@ -341,17 +342,24 @@ void Nccl::part(int (*how)(void*)) {
         }
     }
     if (left.empty()) return;
-    std::promise<void> parted;
+    struct Parting {
+        std::atomic<std::size_t> left;
+        std::promise<void> parted;
+    };
+    const auto parting = std::make_shared<Parting>();
+    parting->left = left.size();
     {
         const std::lock_guard lock(parting_);
-        parted_ = parted.get_future().share();
+        parted_ = parting->parted.get_future().share();
         freed_by_ = std::chrono::steady_clock::now() + kFreeing;
     }
-    std::thread([context = context_, how, left = std::move(left), parted = std::move(parted)]() mutable {
-        const CurrentContext current(*context);
-        for (void* communicator : left) (void)how(communicator);
-        parted.set_value();
-    }).detach();
+    for (void* communicator : left) {
+        std::thread([context = context_, how, communicator, parting] {
+            const CurrentContext current(*context);
+            (void)how(communicator);
+            if (parting->left.fetch_sub(1) == 1) parting->parted.set_value();
+        }).detach();
+    }
 }
 
 void Nccl::await_abort() {
