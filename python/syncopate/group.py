@@ -52,8 +52,6 @@ class Group:
     #: Of ranks of its store, where these may be on several; and which these ranks are there, where they are not all.
     hosts: Callable[[Sequence[int], float], list[str]] | None = field(default=None, repr=False)
     in_store: Sequence[int] | None = field(default=None, repr=False)
-    #: What the first of its ranks to ask has said of a name, this rank offering what it would say: none waits for another.
-    first_said: Callable[[str, bytes], bytes] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.device = device_name(self.device) or default_device()
@@ -365,7 +363,6 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
             keep=(store, put, get, put_first),
             torch_group=ref(process_group),
             hosts=None if is_fake else hosts,
-            first_said=None if is_fake else put_first,
         )
     return devices[device]
 

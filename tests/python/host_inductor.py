@@ -725,6 +725,7 @@ def check_threads(mesh) -> None:
 def check_what_would_be_slower(mesh) -> None:
     """It is left, with both times, by the estimate for a GPU; what would not be is fused."""
     group, w = dist.group.WORLD, torch.randn(16, 24, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(8 * dist.get_world_size(), 16)
     of_host = calls.estimate
     try:
         for extents, slower in (
@@ -738,9 +739,6 @@ def check_what_would_be_slower(mesh) -> None:
             calls._slower.cache_clear()
             report.clear()
             torch._dynamo.reset()
-            x = torch.randn(
-                (64 if slower else 8) * dist.get_world_size(), 16
-            )  # what is said of a problem holds
 
             def function(x):
                 return functional.all_reduce(x @ w, "sum", group)

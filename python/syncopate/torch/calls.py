@@ -3,7 +3,6 @@ unfused pair, and counted with the reason; that is decided alike on all ranks, f
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable, Hashable
@@ -186,18 +185,6 @@ def slower(problem: Problem, kept: bool = False, copied: bool = False) -> str:
     """By how much the pair is faster than the fused op, by the estimate or as it was measured; "" where it is not. What this
     rank knows; nothing is sent. In the deterministic mode the pair is not asked for."""
     return "" if buckets.generation() else _slower(problem, kept, copied, known_by())
-
-
-def slower_for_all(problem: Problem, group: Group, kept: bool = False, copied: bool = False) -> str:
-    """The same, as one rank says it for all: the first that compiles such a call, since none waits for another there. Graphs of
-    ranks that know of other times, from files of their own or since they look before and after a search, would call ops that
-    the others' graphs have not."""
-    if buckets.generation() or group.first_said is None or group.size == 1:
-        return slower(problem, kept, copied)
-    own = slower(problem, kept, copied)
-    said = group.first_said(f"left/{problem}/{kept}/{copied}", json.dumps([own, group.rank]).encode())
-    reason, rank = json.loads(said)
-    return own if bool(reason) == bool(own) else reason and f"{reason}, as rank {rank} knows"
 
 
 @lru_cache(1024)

@@ -184,8 +184,7 @@ def require_faster(
     ):
         return
     group = calls.group_of(collective.group, value.device.type)
-    problem = calls.problem_for(name, (rows, n, k), value.dtype, group)
-    reason = calls.slower_for_all(problem, group, kept, copied)
+    reason = calls.slower(calls.problem_for(name, (rows, n, k), value.dtype, group), kept, copied)
     if reason:
         raise LeftError(reason)
 
