@@ -22,6 +22,7 @@ import torch.distributed as dist  # noqa: E402
 from host_script import expect, run_checks  # noqa: E402
 from syncopate import _syncopate  # noqa: E402
 from syncopate.group import of_process_group  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 ROWS, D = 24, 16
 
@@ -135,6 +136,21 @@ def check_unread(_name: str, size: int) -> None:
         expect(False, "no error")
     os.environ.pop("SYNCOPATE_MACHINE", None)
     expect(bool((sy.ops.matmul_all_reduce(x, w, group) == 32 * size).all()), "the call after")
+    sy.set_deadline(30.0, setup=600.0)
+
+
+def check_tracing(_name: str, size: int) -> None:
+    """A rank traces a mixture by itself, as for an export: the others are told of nothing."""
+    name = dist.new_group().group_name
+    sy.set_deadline(30.0, setup=5.0)
+    if dist.get_rank() == 0:
+        with FakeTensorMode():
+            given = torch.ones(4, 32), torch.zeros(4, 2, dtype=torch.int32), torch.ones(4, 2), torch.ones(1, 32, 64), torch.ones(1, 32, 32)  # fmt: skip
+            for op in (torch.ops.syncopate.moe, torch.ops.syncopate.moe_kept):
+                made = op(*given, name)
+                made = made[0] if isinstance(made, tuple) else made
+                expect(made.shape == (4, 32), f"{op} is traced as {made.shape}")
+    dist.barrier()
     sy.set_deadline(30.0, setup=600.0)
 
 

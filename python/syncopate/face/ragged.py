@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .. import _syncopate
-from ..call.arguments import base_of, is_descriptor, launch_key
+from ..call.arguments import base_of, is_descriptor, is_tensor, launch_key
 from ..call.places import check_place
 from ..call.prepared import Prepared
 from ..call.stage_call import Call, Stage, TakenCall, launch_of
@@ -287,7 +287,9 @@ def _require_apart(
 
     def ends(value: Any) -> tuple[int, int]:
         tensor = base_of(value)
-        return tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()
+        steps = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
+        elements = steps + 1 if tensor.numel() else 0
+        return tensor.data_ptr(), tensor.data_ptr() + elements * tensor.element_size()
 
     begin, end = ends(items[reads])
     for name in writes:

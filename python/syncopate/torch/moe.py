@@ -19,7 +19,6 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from .. import _syncopate
 from ..call import cache
 from ..call.forward_mode import refuse_tangents
-from ..call.same_call import is_fake
 from ..group import Group, of_process_group
 from . import report
 from .autocast import autocast
@@ -96,12 +95,19 @@ library.impl("moe_scaled", _moe_scaled, "CompositeImplicitAutograd")
 autocast(library, "moe", 2)  # fp32 weights of routes are taken beside any dtype
 
 
+def _known(group: Group, what: str, otherwise: Any) -> Any:
+    """A property of the group of which its ranks tell each other at its first call, as far as they have: a rank may trace alone."""
+    return vars(group).get(what, otherwise)
+
+
 def _over_nodes(group_name: str, x: torch.Tensor) -> Group | None:
-    """The group, where its ranks are of several nodes. RuntimeError within what is compiled or exported then."""
+    """The group, where its ranks are of several nodes. RuntimeError within what is compiled or exported then, where that is known; else
+    the op refuses it when it is called."""
     group = _group(group_name, x)
-    if group.nodes == 1:
+    traced = torch._guards.detect_fake_mode() is not None
+    if (_known(group, "nodes", 1) if traced else group.nodes) == 1:
         return None
-    if torch._guards.detect_fake_mode() is not None:
+    if traced:
         raise RuntimeError(
             "moe: over several nodes no graph holds it: call it outside of what is compiled or exported (torch.compiler.disable)"
         )
@@ -262,8 +268,7 @@ def _(
     extents = [int(one) for one in mixture_function.extents_of(x, topk_ids, w1, w2, size, parallel)]
     if not extents[0]:
         return x.new_empty(x.shape), *_none_kept(x, topk_ids, w1, w2, group, parallel)
-    alone = size == 1 or is_fake(group_name)  # else the ranks tell each other by which machine they choose
-    nodes, machine = (1, "") if alone else (group.nodes, group.machine)
+    nodes, machine = _known(group, "nodes", 1), _known(group, "machine", "")
     spec = mixture.spec_of(*extents, x.dtype, size, bound or None, "kept", parallel, nodes=nodes)
     (tiling,) = mixture.strategy_of(spec, group.device, machine=machine).tilings
     rows = _syncopate.ops.rows_for(min(bound or most, most), own, tiling.block_m)
