@@ -89,6 +89,44 @@ def check_refused(rank, size):
     refused(lambda: torch.compile(sy.ops.moe, backend="aot_eager")(x, ids, weights, w1, w2), no_graph)
 
 
+def check_one_rank_alone(rank, size):
+    """What is wrong on one rank: said there before anything is sent, or to all; where calls are not waited for, as on a GPU, no other
+    node is left waiting, and gets NaNs."""
+    from syncopate.ops import mixture_function, mixture_nodes
+
+    x, weights, w1, w2 = Layer(size, 2 * size, 3).of(rank)
+    ids = routings(size, 2 * size, 1)["random"][rank]
+    if rank == 0:
+        refused(lambda: sy.ops.moe(x, ids, weights, w1.double(), w2), "w1: expected", "got", "torch.float64")
+    asking = w1.clone().requires_grad_(rank == size - 1)
+    refused(
+        lambda: sy.ops.moe(x, ids, weights, asking, w2, bound=9 * size), "the ranks' calls differ", "'w1'"
+    )
+    works, waits = mixture_function.cache.run, mixture_nodes._waits
+    last = rank // PLACES == NODES - 1
+
+    def fails(*_given):
+        raise RuntimeError("this node fails")
+
+    mixture_function.cache.run = fails if last else works
+    try:
+        refused(lambda: sy.ops.moe(x, ids, weights, w1, w2), "this node fails")
+        mixture_nodes._waits = lambda _: False
+        if last:
+            refused(lambda: sy.ops.moe(x, ids, weights, w1, w2), "this node fails")
+            refused(lambda: sy.ops.dispatch(x, ids, 2 * size), "this node fails")
+        else:
+            expect(sy.ops.moe(x, ids, weights, w1, w2).isnan().all(), "sums without a node's are numbers")
+            refused(sy.ops.dispatch(x, ids, 2 * size)[1].check, "name no expert")
+    finally:
+        mixture_function.cache.run, mixture_nodes._waits = works, waits
+    y = sy.ops.moe(x, ids, weights, w1, w2, activation="relu")
+    layer = Layer(size, 2 * size, 3)
+    expect(
+        torch.equal(y.double(), layer.right(rank, routings(size, 2 * size, 1)["random"])), "then y differs"
+    )
+
+
 def check_tensor_parallel(rank, size):
     experts, inner = 3, 2 * size
     x = numbers((size, T, H), 4)
@@ -100,6 +138,10 @@ def check_tensor_parallel(rank, size):
     made = torch.einsum("th,tkhcf->tkcf", x[rank], w1[ids[rank].clamp(min=0)])
     made = torch.einsum("tkf,tkfh->tkh", made[:, :, 0].relu() * made[:, :, 1], w2[ids[rank].clamp(min=0)])
     expect(torch.equal(y, (made * (ids[rank] >= 0)[..., None]).sum(1)), "tensor parallel: y differs")
+    named = f"{size} of all ranks' ids name no expert; there are experts 0 to {experts - 1}"
+    wrong = torch.zeros(T, K, dtype=torch.int64)
+    wrong[0, 0] = 2 * experts + 1
+    refused(lambda: sy.ops.moe(x[rank], wrong, torch.ones(T, K), *given, parallel="tensor"), named)
 
 
 def check_scaled_and_own(rank, size):
@@ -157,6 +199,7 @@ def main() -> None:
     check_routings(rank, size)
     check_bounds(rank, size)
     check_refused(rank, size)
+    check_one_rank_alone(rank, size)
     check_tensor_parallel(rank, size)
     check_scaled_and_own(rank, size)
     check_gradients(rank, size)

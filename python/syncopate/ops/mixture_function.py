@@ -138,7 +138,7 @@ def moe(
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up. Over nodes torch's
     collectives take tokens to all nodes before each one's program, and sums back (mixture_nodes.py): what a node sums is rounded to x's
-    dtype, the bound counts as ever, and no torch.compile graph holds the call.
+    dtype, the bound counts as ever, and no torch.compile graph holds the call. On GPUs only `dispatch` tells of ids and bounds then.
     """
     how = strategy_given(strategy)
     require_tensors(x=x, topk_ids=topk_ids, topk_weights=topk_weights, w1=w1, w2=w2)

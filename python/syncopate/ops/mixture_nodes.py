@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 from ..call import cache
 from ..call.same_call import require_same_call
 from ..group import Group
+from .differentiable import wanted
 from .mixture_handle import Handle
 
 
@@ -67,15 +68,20 @@ def _bytes(whole: torch.Tensor) -> torch.Tensor:
 
 
 class _Gathered(torch.autograd.Function):
+    """Of x and weights together: whichever of them asks for a gradient, all ranks send those of both."""
+
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, rails: Rails) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, weights: torch.Tensor, rails: Rails
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         ctx.rails = rails
-        return rails.gathered(x)
+        return rails.gathered(x), rails.gathered(weights)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return ctx.rails.summed(grad), None
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        x, weights = (ctx.rails.summed(grad) for grad in grads)
+        return x, weights, None
 
 
 class _Summed(torch.autograd.Function):
@@ -122,28 +128,62 @@ def _own_experts(ids: torch.Tensor, experts: int, rails: Rails) -> torch.Tensor:
     return torch.where(named | (ids == -1), kept, own).to(ids.dtype)
 
 
-def _on_all(call: Callable[[], Any], group: Group, rails: Rails, experts: int) -> Any:
-    """What a call of a node's program makes. Where it fails on the host, it does on all nodes: none waits for another's sums. On a GPU
-    nothing fails before the host is told, and then what goes by rails has gone."""
-    if group.device == "cuda":
-        return call()
+def _waits(group: Group) -> bool:
+    """Whether a call has been carried out, or has failed, once it returns."""
+    return group.device != "cuda"
+
+
+def _on_all(call: Callable[[], Any], instead: Callable[[], Any], group: Group, rails: Rails) -> Any:
+    """What a call of a node's program makes. Where it fails no other node is left waiting for what it would send: on the host all are told;
+    on a GPU, where a call is not waited for, `instead` sends NaNs, and this rank raises."""
     made, error = None, None
     try:
         made = call()
     except Exception as failed:  # noqa: BLE001 - all hear of it
         error = failed
+    if not _waits(group):
+        if error is not None:
+            instead()
+            raise error
+        return made
     said: list[Any] = [None] * group.size
     dist.all_gather_object(said, error and (isinstance(error, ValueError), str(error)), group=rails.whole)
     first = next((one for one in said if one), None)
     if first is None:
         return made
-    is_value, text = first
-    # A node speaks of its own experts.
-    of_node, of_all = (f"there are experts 0 to {count - 1}" for count in (experts // rails.nodes, experts))
-    text = text.replace(of_node, of_all)
-    if error is not None and not isinstance(error, ValueError):
+    if error is not None:
         raise error
-    raise (ValueError if is_value else RuntimeError)(text) from error
+    is_value, text = first
+    raise (ValueError if is_value else RuntimeError)(text)
+
+
+def _named(call: Callable[[], Any], experts: int, nodes: int) -> Any:
+    """What it makes. A node's errors speak of the experts that it has: these, of all."""
+    try:
+        return call()
+    except ValueError as error:
+        of_node, of_all = (f"there are experts 0 to {count - 1}" for count in (experts // nodes, experts))
+        if of_node not in str(error):
+            raise
+        raise type(error)(str(error).replace(of_node, of_all)) from error
+
+
+def _require(routed: Sequence[torch.Tensor]) -> None:
+    """Before anything is sent: what is wrong on this rank alone."""
+    x, ids, weights, w1, w2 = routed
+    own, inner, hidden = w1.shape[0], w2.shape[1], x.shape[1]
+    routes = (x.shape[0], ids.shape[1])
+    for name, one, shape, dtypes in (
+        ("topk_ids", ids, routes, (torch.int32, torch.int64)),
+        ("topk_weights", weights, routes, (torch.float32, x.dtype)),
+        ("w1", w1, (own, hidden, 2 * inner), (x.dtype,)),
+        ("w2", w2, (own, inner, hidden), (x.dtype,)),
+    ):
+        if tuple(one.shape) != shape or one.dtype not in dtypes or one.device != x.device:
+            expected = f"{list(shape)} of {' or '.join(map(str, dtypes))} on {x.device}"
+            raise ValueError(
+                f"{name}: expected {expected}, got {list(one.shape)} of {one.dtype} on {one.device}"
+            )
 
 
 def _together(
@@ -190,32 +230,49 @@ def moe(
 
     x, ids, weights, w1, w2 = routed
     kind_of(parallel)
-    tokens, experts, topk, _, inner = extents_of(x, ids, w1, w2, group.size, parallel)
-    for name, one in (("topk_ids", ids), ("topk_weights", weights)):
-        if one.shape != (tokens, topk):
-            raise ValueError(f"{name}: expected [{tokens}, {topk}], got {list(one.shape)}")
-    y_item = (out_dtype or (torch.bfloat16 if scales is not None else x.dtype)).itemsize
+    tokens, experts, topk, hidden, inner = extents_of(x, ids, w1, w2, group.size, parallel)
+    _require(routed)
+    y_dtype = out_dtype or (x.dtype if scales is None else torch.bfloat16)
     others = topk * (ids.element_size() + weights.element_size())
     scale_x = None if scales is None else scales[0]
     if scale_x is not None and scale_x.shape[:1] != (tokens,):
         raise ValueError(f"scales: expected one of x for each of {tokens} rows, got {list(scale_x.shape)}")
     if scale_x is not None:
         others += scale_x[0].numel() * scale_x.element_size()
-    what = ("moe", experts, inner, parallel, str(ids.dtype), str(weights.dtype), scales is not None)
-    rails = _together(group, what, x, topk, y_item, others)
+    asking = wanted({"x": x, "topk_weights": weights, "w1": w1, "w2": w2})
+    said = [f"{name}={value}" for name, value in options.items() if name in ("activation", "bound", "over")]
+    what = (
+        "moe",
+        experts,
+        inner,
+        parallel,
+        str(ids.dtype),
+        str(weights.dtype),
+        scales is not None,
+        *said,
+        *asking,
+    )
+    rails = _together(group, what, x, topk, y_dtype.itemsize, others)
     all_ids = rails.gathered(ids)
     if parallel == "expert":
         all_ids = _own_experts(all_ids, experts, rails)
     if scale_x is not None:
         options |= {"scales": [rails.gathered(scale_x), *scales[1:]], "out_dtype": out_dtype}
-    all_x = _Gathered.apply(x, rails) if scales is None else rails.gathered(x)
-    all_weights = _Gathered.apply(weights, rails)
+    if scales is None:
+        all_x, all_weights = _Gathered.apply(x, weights, rails)
+    else:
+        all_x, all_weights = rails.gathered(x), rails.gathered(weights)
 
     def call() -> torch.Tensor:
         return moe_of_node(all_x, all_ids, all_weights, w1, w2, rails.node, parallel=parallel, **options)
 
-    of_node = experts if parallel == "expert" else experts * rails.nodes  # whose words need no other number
-    return _Summed.apply(_on_all(call, group, rails, of_node), rails)
+    def named() -> torch.Tensor:
+        return _named(call, experts, rails.nodes) if parallel == "expert" else call()
+
+    def instead() -> None:
+        rails.summed(torch.full((rails.nodes * tokens, hidden), torch.nan, dtype=y_dtype, device=x.device))
+
+    return _Summed.apply(_on_all(named, instead, group, rails), rails)
 
 
 @dataclass
@@ -223,12 +280,16 @@ class HandleOverNodes(Handle):
     """As a Handle; `ids` to `sent` are of this node's ranks, each with the tokens of all nodes."""
 
     inner: Handle
+    group: Group
     rails: Rails
     went: torch.Tensor  # [T, topk], on any node
 
     @property
     def taken(self) -> torch.Tensor:
         return self.went
+
+    def check(self) -> None:
+        _named(super().check, self.operator.experts * self.rails.nodes, self.rails.nodes)
 
 
 def dispatch(
@@ -250,10 +311,19 @@ def dispatch(
     def call() -> tuple[torch.Tensor, Handle]:
         return dispatch_of_node(all_x, own_ids, experts // rails.nodes, rails.node, **options)
 
-    rows, inner = _on_all(call, group, rails, experts)
-    went = rails.returned(inner.taken).any(0)
-    status = rails.gathered(inner.status[None]).amax(0)
-    return rows, HandleOverNodes(**vars(inner) | {"status": status}, inner=inner, rails=rails, went=went)
+    def tell(taken: torch.Tensor, status: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return rails.returned(taken).any(0), rails.gathered(status[None]).amax(0)
+
+    def instead() -> None:  # all that could be wrong
+        tell(
+            torch.zeros_like(own_ids, dtype=torch.bool), own_ids.new_full((2,), 2**31 - 1, dtype=torch.int32)
+        )
+
+    rows, inner = _on_all(lambda: _named(call, experts, rails.nodes), instead, group, rails)
+    went, status = tell(inner.taken, inner.status[:2])
+    return rows, HandleOverNodes(
+        **vars(inner) | {"status": status}, inner=inner, group=group, rails=rails, went=went
+    )
 
 
 def combine(rows: torch.Tensor, weights: torch.Tensor | None, handle: HandleOverNodes) -> torch.Tensor:
@@ -264,4 +334,13 @@ def combine(rows: torch.Tensor, weights: torch.Tensor | None, handle: HandleOver
     if weights is not None and weights.shape != handle.went.shape:
         raise ValueError(f"topk_weights: expected {list(handle.went.shape)}, got {list(weights.shape)}")
     all_weights = None if weights is None else rails.gathered(weights)
-    return rails.summed(combine_of_node(rows, all_weights, handle.inner))
+    tokens, hidden = handle.went.shape[0], rows.shape[1]
+
+    def instead() -> None:
+        rails.summed(
+            torch.full((rails.nodes * tokens, hidden), torch.nan, dtype=rows.dtype, device=rows.device)
+        )
+
+    return rails.summed(
+        _on_all(lambda: combine_of_node(rows, all_weights, handle.inner), instead, handle.group, rails)
+    )
