@@ -195,6 +195,15 @@ void bind_ops(nb::module_& module) {
         },
         "counts"_a, "run"_a, "align"_a, "bound"_a);
     made.def("mixture_block", ops::mixture_block, "tokens"_a, "programs"_a);
+    made.def(
+        "mixture_sending",
+        [](std::int64_t routes, std::int64_t row_bytes, std::int64_t programs) {
+            const ops::MixtureSending of = ops::mixture_sending(routes, row_bytes, programs);
+            return std::tuple(of.rows, of.programs, of.apart);
+        },
+        "routes"_a, "row_bytes"_a, "programs"_a,
+        "Rows of a slot, programs, and whether these have multiprocessors of their own; see "
+        "ops/mixture.hpp.");
     made.attr("SCALED") = ops::kScaled;
 }
 

@@ -26,9 +26,10 @@ constexpr std::int64_t kSharedBytes = 227 << 10;  // of a multiprocessor
 constexpr std::int64_t kBarrierBytes = 2 << 10;   // of a program, beside what it loads
 constexpr std::int64_t kMostBeside = 4;           // programs of one multiprocessor
 constexpr std::int64_t kMovers = 2;               // those that move rows: one loads while another one stores
-// Rows that a program sends at a time (python/syncopate/kernels/moe.py): few, so that many programs bring those of an
-// expert, whose first tiles begin when all have come.
-constexpr std::int64_t kSent = 8;
+constexpr std::int64_t kMuchSent = 32 << 20;      // bytes of a rank
+constexpr std::int64_t kSentAtOnce = 256 << 10;   // then, by a program
+constexpr std::int64_t kFewestSent = 8;           // rows
+constexpr std::int64_t kMostSent = 64;
 
 std::int64_t tiles_of_tokens(std::int64_t tokens, std::int64_t programs) {
     return std::min(tokens, std::max(kMovers * programs, MixtureSizes::blocks(tokens, kTokens)));
@@ -123,6 +124,19 @@ std::int64_t mixture_block(std::int64_t tokens, std::int64_t programs) {
     return MixtureSizes::blocks(tokens, tiles_of_tokens(tokens, programs));
 }
 
+MixtureSending mixture_sending(std::int64_t routes, std::int64_t row_bytes, std::int64_t programs) {
+    if (routes * row_bytes < kMuchSent)
+        return {.rows = kFewestSent, .programs = kMovers * programs, .apart = false};
+    const auto rows = std::bit_floor(static_cast<std::uint64_t>(kSentAtOnce / row_bytes));
+    return {.rows = std::clamp(static_cast<std::int64_t>(rows), kFewestSent, kMostSent),
+            .programs = std::max<std::int64_t>(1, programs / 4),  // of 132: as many as fill the link
+            .apart = true};
+}
+
+MixtureSending MixtureSizes::sending() const {
+    return mixture_sending(tokens * topk, hidden * item, programs);
+}
+
 std::int64_t MixtureSizes::combined() const { return tiles_of_tokens(tokens, programs); }
 
 std::int64_t MixtureSizes::programs_of(std::int64_t products) const {
@@ -134,6 +148,7 @@ std::int64_t MixtureSizes::programs_of(std::int64_t products) const {
 std::int64_t MixtureSizes::programs_of(std::string_view kernel) const {
     if (kernel == "moe_up") return programs_of(2);
     if (kernel == "moe_down") return programs_of(1);
+    if (kernel == "moe_dispatch") return sending().programs;
     return kernel == "moe_count" || kernel.ends_with("_layout") ? programs : kMovers * programs;
 }
 
@@ -247,7 +262,7 @@ std::map<std::string, kernel::Scalar> Mixture::scalars() const {
             {"BLOCKS", of_.combined()},
             {"PROGRAMS", of_.programs},
             {"BLOCK_M", std::int64_t{of_.tile.block_m}},
-            {"SENT", kSent},
+            {"SENT", of_.sending().rows},
             {"UP", MixtureSizes::blocks(of_.inner, of_.tile.block_n)},
             {"DOWN", MixtureSizes::blocks(of_.hidden, of_.tile.block_n)}};
 }

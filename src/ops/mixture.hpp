@@ -12,6 +12,7 @@
 
 #include "ops/product.hpp"
 #include "syncopate/kernel/stated/statement.hpp"
+#include "syncopate/ops/mixture.hpp"
 #include "syncopate/ops/parameters.hpp"
 
 namespace syncopate::ops {
@@ -27,6 +28,7 @@ struct MixtureSizes {
     /// Programs of a product: as many on each multiprocessor as there is shared memory for, so that one loads
     /// while another ends a tile.
     [[nodiscard]] std::int64_t programs_of(std::int64_t products) const;
+    [[nodiscard]] MixtureSending sending() const;
     /// Of a grid of this kernel.
     [[nodiscard]] std::int64_t programs_of(std::string_view kernel) const;
     /// Rows of memory in which a rank's experts' rows have place.

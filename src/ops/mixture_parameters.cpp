@@ -90,6 +90,9 @@ private:
             {"BLOCKS", constant(of_.combined())},
             {"TOKENS", power(MixtureSizes::blocks(of_.tokens, of_.combined()))},
             {"DISPATCHES", constant(1)},
+            {"turn_ptr", numbers("turn", {1})},
+            {"SENT", constant(of_.sending().rows)},
+            {"TURNS", constant(of_.sending().apart ? 1 : 0)},
         };
     }
 
@@ -100,6 +103,8 @@ private:
             {"TILES", constant(MixtureSizes::blocks(of_.tokens, block))},
             {"LANES", power(block)},
             {"GATHERS", constant(1)},
+            {"turn_ptr", nothing()},
+            {"TURNS", constant(0)},
             {"DOTS", constant(0)},  // so nobody reads the next ones
             {"dots_ptr", nothing()},
             {"partial_ptr", nothing()},

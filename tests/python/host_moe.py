@@ -232,6 +232,47 @@ def check_shapes(rank, size, group):
             op.close()
 
 
+def check_many(rank, size, group):
+    """So many rows that few programs send them, and those of the first product take its tiles in turns."""
+    tokens, topk, hidden, inner = 2100, 2, 2048, 16
+    experts = 2 * size
+    layer = Layer(size, experts, 41, extents=(tokens, topk, hidden, inner))
+    x, weights, w1, w2 = layer.of(rank)
+    op = Moe(
+        tokens,
+        experts,
+        topk,
+        hidden,
+        inner,
+        torch.float32,
+        group,
+        activation="relu",
+        tiling=sy.Tiling(128, 64, 16, 1, -1),
+    )
+    expect(
+        op._sending[2] and op.artifact.grid_of(2, rank)[0] < op.artifact.grid_of(3, rank)[0],
+        "few programs send",
+    )
+    for seed in (1, 2):
+        ids = (
+            torch.rand(size, tokens, experts, generator=torch.Generator().manual_seed(seed))
+            .topk(topk)
+            .indices
+        )
+        y, _, _ = op.run(x, ids[rank], weights, w1, w2)
+        some = torch.arange(0, tokens, 97)
+        made = torch.zeros(len(some), hidden, dtype=torch.float64)
+        for choice in range(topk):
+            for place, token in enumerate(some.tolist()):
+                expert = int(ids[rank, token, choice])
+                gate, up = (x[token].double() @ layer.w1[expert].double()).chunk(2)
+                made[place] += weights[token, choice].double() * (
+                    (gate.clamp(min=0) * up) @ layer.w2[expert].double()
+                )
+        expect(torch.equal(y[some].double(), made), f"of many rows, routing {seed}, y differs")
+    op.close()
+
+
 class Streamed(Moe):
     """Whose products take descriptors, as on Hopper."""
 
@@ -463,6 +504,8 @@ def work(place):
     check_repeated(place.rank, place.size, group)
     check_shapes(place.rank, place.size, group)
     check_streamed(place.rank, place.size, group)
+    if place.size <= 2:
+        check_many(place.rank, place.size, group)
     check_told_later(place.rank, place.size, group)
     check_bytes_ahead(place.rank, place.size, group)
     check_parts(place.rank, place.size, group)

@@ -12,7 +12,6 @@ from host_moe import TILING, F, H, K, Layer, T, routings, told_by
 from host_script import expect, on_ranks
 from syncopate import _syncopate, ops
 from syncopate.group import of_folder
-from syncopate.kernels.moe import SENT
 from syncopate.ops import Moe
 
 
@@ -159,7 +158,7 @@ def check_tables(rank, size, group):
             going = [(b, b + end - begin) for b, (begin, end) in zip(begins, sent, strict=False)]
             tile = TILING.block_m
             for name, groups, first, high, columns in (
-                ("moe_dispatch", going, 0, SENT, 1),
+                ("moe_dispatch", going, 0, op._sending[0], 1),
                 ("moe_up", runs, rank * own, tile, -(-F // 16)),
                 ("moe_down", runs, rank * own, tile, -(-H // 16)),
             ):

@@ -23,6 +23,17 @@ inline constexpr std::int64_t kNoRoute = -1;
 /// Tokens of a tile of the kernels that go token by token: every program has a tile, and no tile many tokens.
 [[nodiscard]] std::int64_t mixture_block(std::int64_t tokens, std::int64_t programs);
 
+/// How a rank's rows are sent to their experts: `programs`, each of so many `rows` at a time. Few rows by many programs, beside which
+/// the first product starts; many by few, `apart`: they fill their multiprocessors, so that what they send, which waits for the
+/// link, holds up no loads of that product, whose programs on the other multiprocessors take its tiles in turns.
+struct MixtureSending {
+    std::int64_t rows = 0;
+    std::int64_t programs = 0;
+    bool apart = false;
+};
+[[nodiscard]] MixtureSending mixture_sending(std::int64_t routes, std::int64_t row_bytes,
+                                             std::int64_t programs);
+
 /// Why no program of the problem can be made by the strategy, where the problem itself is one that can (problem_objection); "" where
 /// one can. A strategy may come from a file: what passes here overflows no number of a table.
 [[nodiscard]] std::string mixture_strategy_objection(const Problem& problem, const Strategy& strategy);

@@ -34,7 +34,8 @@ def products_alone(case: Any) -> Callable[[], None]:
         table = _table(counts, tiles.block_m, triton.cdiv(extent, tiles.block_n), grid[0])
         control = torch.zeros(CONTROL_WORDS, dtype=torch.int32, device=case.device)
         control[0] = 1  # the first call
-        alone = {"rank": 0, "stride": 0} if name == "moe_down" else {}
+        alone = {"rank": 0, "stride": 0} if name == "moe_down" else {"TURNS": False}
+        alone = {one: value for one, value in alone.items() if one in op._kernel(name).arg_names}
         launches.append((
             op._kernel(name)[grid],
             items[name] | alone | op._options(name) | {"sy_schedule": table.to(case.device), "sy_control": control},

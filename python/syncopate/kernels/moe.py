@@ -38,9 +38,6 @@ _MADE_WORDS = tl.constexpr(layout.MADE_WORDS)
 _MADE_TILES = tl.constexpr(layout.MADE_TILES)
 _MADE_GROUPS = tl.constexpr(layout.MADE_GROUPS)
 _AT_ONCE = tl.constexpr(layout.AT_ONCE)
-#: Rows of a tile that is sent (ops/mixture.cpp).
-SENT = 8
-_SENT = tl.constexpr(SENT)
 # Of the words of `status`: rows over the bound, of the rank to which most come, and ids of all ranks that name no expert.
 OVER, BAD = 0, 1
 _OVER = tl.constexpr(OVER)
@@ -148,11 +145,11 @@ def _make_slots(table_ptr, first, rows, run, index, GROUPS: tl.constexpr, TILE: 
 @triton.jit
 def moe_layout(
     ids_ptr, position_ptr, counts_ptr, sent_ptr, order_ptr, group_ptr, own_ptr, status_ptr, seen_ptr,
-    dispatch_ptr, up_ptr, down_ptr, rank, sy_schedule, sy_control,
+    turn_ptr, dispatch_ptr, up_ptr, down_ptr, rank, sy_schedule, sy_control,
     ROUTES: tl.constexpr, E: tl.constexpr, R: tl.constexpr, EXPERTS: tl.constexpr, BOUND: tl.constexpr,
     TILE: tl.constexpr, UP: tl.constexpr, DOWN: tl.constexpr,
     BE: tl.constexpr, BR: tl.constexpr, BALL: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
-    DISPATCHES: tl.constexpr,
+    DISPATCHES: tl.constexpr, SENT: tl.constexpr,
 ):  # fmt: skip
     """Of the counts of all ranks:
 
@@ -162,7 +159,8 @@ def moe_layout(
     own_ptr [2, E / R] of each expert of this rank: where its rows begin, how many they are
     status_ptr [2]     rows over the bound, of the rank to which most come; ids of all ranks that name no expert
     seen_ptr [4]       of all calls: the most of the first, the sum of the second; in how many there were any of each
-    the tables of the stages that follow; UP, DOWN: how many columns of tiles they have (0: there is none)
+    turn_ptr [1]       0: whose turn it is to take a tile of the first product
+    the tables of the stages that follow, of which dispatch has SENT rows a slot; UP, DOWN: how many columns of tiles they have (0: there is none)
     """
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         # A tile is not below 0, but only the device knows: no count is loaded before the wait is over.
@@ -200,9 +198,10 @@ def moe_layout(
         going = tl.load(sent_ptr + E + expert, mask=every < E, other=0)
         first = tl.load(group_ptr + expert, mask=every < E, other=0)
         _make_slots(
-            dispatch_ptr, 0, going, first, every, E, _SENT, 1, 8 * SLOTS, 2 * EXPERTS, rank, EXPERTS, R
+            dispatch_ptr, 0, going, first, every, E, SENT, 1, 8 * SLOTS, 2 * EXPERTS, rank, EXPERTS, R
         )
         if tl.program_id(0) == 0:
+            tl.store(turn_ptr, 0)
             tl.atomic_max(seen_ptr + _OVER, over)
             tl.atomic_add(seen_ptr + _BAD, bad)
             tl.atomic_add(seen_ptr + _CALLS_OVER, tl.minimum(over, 1))
@@ -222,33 +221,35 @@ def moe_layout(
 def moe_dispatch(
     given_ptr, weights_ptr, order_ptr, group_ptr, sent_ptr, x_ptr, origin_ptr, rank, stride, stride_numbers,
     sy_schedule, sy_control, ROUTES: tl.constexpr, EXPERTS: tl.constexpr, TOPK: tl.constexpr, H: tl.constexpr,
-    COLUMNS: tl.constexpr, WEIGHTED: tl.constexpr, STARTS_NEXT: tl.constexpr,
+    LANES: tl.constexpr, COLUMNS: tl.constexpr, WEIGHTED: tl.constexpr, STARTS_NEXT: tl.constexpr,
 ):  # fmt: skip
     """Rows of `given` [T, H] to where their experts are, one for each route, and beside each of them where it comes from:
-    rank * ROUTES + route. WEIGHTED: times the route's weight. STARTS_NEXT: the next stage starts beside it."""
+    rank * ROUTES + route. WEIGHTED: times the route's weight. STARTS_NEXT: the next stage starts beside it. A slot's rows go in
+    parts of LANES."""
     if STARTS_NEXT:
         sy_start_next()
-    lane = tl.arange(0, _SENT)
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         first = sy_acquire(sy_schedule, sy_control, slot)
         expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
-        route = tl.load(order_ptr + first + lane, mask=lane < rows, other=0)
-        row = tl.load(sent_ptr + expert) + first - tl.load(group_ptr + expert) + lane
+        shift = tl.load(sent_ptr + expert) + first - tl.load(group_ptr + expert)
         peer = expert // EXPERTS
         there = _at_rank(x_ptr, peer, rank, stride)
-        tl.store(
-            _at_rank(origin_ptr, peer, rank, stride_numbers) + row, rank * ROUTES + route, mask=lane < rows
-        )
-        for begin in range(0, H, COLUMNS):
-            column = begin + tl.arange(0, COLUMNS)[None, :]
-            inside = (lane[:, None] < rows) & (column < H)
-            value = tl.load(
-                given_ptr + (route // TOPK).to(tl.int64)[:, None] * H + column, mask=inside, other=0.0
-            )
-            if WEIGHTED:
-                weight = tl.load(weights_ptr + route, mask=lane < rows, other=0.0).to(tl.float32)
-                value = (value.to(tl.float32) * weight[:, None]).to(x_ptr.dtype.element_ty)
-            tl.store(there + row.to(tl.int64)[:, None] * H + column, value, mask=inside)
+        origins = _at_rank(origin_ptr, peer, rank, stride_numbers)
+        for part in range(0, rows, LANES):
+            lane = part + tl.arange(0, LANES)
+            route = tl.load(order_ptr + first + lane, mask=lane < rows, other=0)
+            row = shift + lane
+            tl.store(origins + row, rank * ROUTES + route, mask=lane < rows)
+            for begin in range(0, H, COLUMNS):
+                column = begin + tl.arange(0, COLUMNS)[None, :]
+                inside = (lane[:, None] < rows) & (column < H)
+                value = tl.load(
+                    given_ptr + (route // TOPK).to(tl.int64)[:, None] * H + column, mask=inside, other=0.0
+                )
+                if WEIGHTED:
+                    weight = tl.load(weights_ptr + route, mask=lane < rows, other=0.0).to(tl.float32)
+                    value = (value.to(tl.float32) * weight[:, None]).to(x_ptr.dtype.element_ty)
+                tl.store(there + row.to(tl.int64)[:, None] * H + column, value, mask=inside)
         sy_post(sy_schedule, sy_control, slot)
     sy_finish(sy_schedule, sy_control)
 
@@ -318,41 +319,61 @@ def _tile_of_group(sy_schedule, slot, tile, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def moe_up(
-    x_ptr, w_ptr, a_ptr, h_ptr, sy_schedule, sy_control,
+def _up_tile(
+    slot, x_ptr, w_ptr, a_ptr, h_ptr, sy_schedule, sy_control,
     H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     STREAMED: tl.constexpr, KEPT: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
+    tile = sy_acquire(sy_schedule, sy_control, slot)
+    expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
+    w = expert.to(tl.int64) * (2 * H * F)
+    if rows > 0:
+        if OWN is not None:
+            gate = OWN(x_ptr, w_ptr, expert, row, rows, n, H, F, BLOCK_M, BLOCK_N, BLOCK_K)
+            up = gate
+        elif STREAMED:
+            gate, up = _streamed_product(
+                x_ptr, row, w_ptr, expert, n * BLOCK_N, F + n * BLOCK_N, H, BLOCK_M, BLOCK_N, BLOCK_K, True
+            )  # fmt: skip
+        else:
+            gate, up = _grouped_product(
+                x_ptr, row, rows, w_ptr, w, w + F, n, F, H, 2 * F, 1, BLOCK_M, BLOCK_N, BLOCK_K, True, PRECISION
+            )  # fmt: skip
+        lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+        made = gate if OWN is not None else _activated(gate, ACTIVATION) * up
+        made = made.to(a_ptr.dtype.element_ty)
+        inside = (lane < rows) & (column < F)
+        at = (row + lane).to(tl.int64)
+        tl.store(a_ptr + at * F + column, made, mask=inside)
+        if KEPT:
+            h = h_ptr + at * (2 * F) + column
+            tl.store(h, _finite(gate, h_ptr.dtype.element_ty), mask=inside)
+            tl.store(h + F, _finite(up, h_ptr.dtype.element_ty), mask=inside)
+    sy_post(sy_schedule, sy_control, slot)
+
+
+@triton.jit
+def moe_up(
+    x_ptr, w_ptr, a_ptr, h_ptr, turn_ptr, sy_schedule, sy_control,
+    H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    STREAMED: tl.constexpr, KEPT: tl.constexpr, OWN: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
     """a [., F] = act(x @ w[:, :F]) * (x @ w[:, F:]), of each expert's rows of x [., H] and its w [H, 2 F]. KEPT: h [., 2 F] is
-    x @ w, for a backward pass. OWN: the user's function that makes a tile, or None."""
-    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
-        tile = sy_acquire(sy_schedule, sy_control, slot)
-        expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
-        w = expert.to(tl.int64) * (2 * H * F)
-        if rows > 0:
-            if OWN is not None:
-                gate = OWN(x_ptr, w_ptr, expert, row, rows, n, H, F, BLOCK_M, BLOCK_N, BLOCK_K)
-                up = gate
-            elif STREAMED:
-                gate, up = _streamed_product(
-                    x_ptr, row, w_ptr, expert, n * BLOCK_N, F + n * BLOCK_N, H, BLOCK_M, BLOCK_N, BLOCK_K, True
-                )  # fmt: skip
-            else:
-                gate, up = _grouped_product(
-                    x_ptr, row, rows, w_ptr, w, w + F, n, F, H, 2 * F, 1, BLOCK_M, BLOCK_N, BLOCK_K, True, PRECISION
-                )  # fmt: skip
-            lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-            made = gate if OWN is not None else _activated(gate, ACTIVATION) * up
-            made = made.to(a_ptr.dtype.element_ty)
-            inside = (lane < rows) & (column < F)
-            at = (row + lane).to(tl.int64)
-            tl.store(a_ptr + at * F + column, made, mask=inside)
-            if KEPT:
-                h = h_ptr + at * (2 * F) + column
-                tl.store(h, _finite(gate, h_ptr.dtype.element_ty), mask=inside)
-                tl.store(h + F, _finite(up, h_ptr.dtype.element_ty), mask=inside)
-        sy_post(sy_schedule, sy_control, slot)
+    x @ w, for a backward pass. OWN: the user's function that makes a tile, or None. TURNS: some programs start when those that
+    send have ended, so each takes the next tile when it has made one."""
+    if TURNS:
+        slots = sy_num_slots(sy_schedule)
+        slot = tl.atomic_add(turn_ptr, 1, sem="relaxed")
+        while slot < slots:
+            _up_tile(slot, x_ptr, w_ptr, a_ptr, h_ptr, sy_schedule, sy_control, H, F, COLUMNS, ACTIVATION, PRECISION,
+                     BLOCK_M, BLOCK_N, BLOCK_K, STREAMED, KEPT, OWN)  # fmt: skip
+            slot = tl.atomic_add(turn_ptr, 1, sem="relaxed")
+    else:
+        for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+            _up_tile(slot, x_ptr, w_ptr, a_ptr, h_ptr, sy_schedule, sy_control, H, F, COLUMNS, ACTIVATION, PRECISION,
+                     BLOCK_M, BLOCK_N, BLOCK_K, STREAMED, KEPT, OWN)  # fmt: skip
     sy_finish(sy_schedule, sy_control)
 
 

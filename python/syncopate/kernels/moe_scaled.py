@@ -20,7 +20,7 @@ from ..language import (
     sy_post_previous,
     sy_start_next,
 )
-from .moe import _SENT, _activated, _at_rank, _back, _tile_of_group
+from .moe import _activated, _at_rank, _back, _tile_of_group
 
 LARGEST = tl.constexpr(448.0)  # of e4m3
 SCALED = tl.constexpr(128)
@@ -30,36 +30,36 @@ SCALED = tl.constexpr(128)
 def moe_dispatch_scaled(
     given_ptr, given_scale_ptr, order_ptr, group_ptr, sent_ptr, x_ptr, x_scale_ptr, origin_ptr, rank, stride,
     stride_scales, stride_numbers, sy_schedule, sy_control, ROUTES: tl.constexpr, EXPERTS: tl.constexpr,
-    TOPK: tl.constexpr, H: tl.constexpr, SCALES: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr,
-    STARTS_NEXT: tl.constexpr,
+    TOPK: tl.constexpr, H: tl.constexpr, SCALES: tl.constexpr, WIDE: tl.constexpr, LANES: tl.constexpr,
+    COLUMNS: tl.constexpr, STARTS_NEXT: tl.constexpr,
 ):  # fmt: skip
     """As moe_dispatch; SCALES of each row go with it."""
     if STARTS_NEXT:
         sy_start_next()
-    lane = tl.arange(0, _SENT)
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         first = sy_acquire(sy_schedule, sy_control, slot)
         expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
-        route = tl.load(order_ptr + first + lane, mask=lane < rows, other=0)
-        row = tl.load(sent_ptr + expert) + first - tl.load(group_ptr + expert) + lane
+        shift = tl.load(sent_ptr + expert) + first - tl.load(group_ptr + expert)
         peer = expert // EXPERTS
         there = _at_rank(x_ptr, peer, rank, stride)
-        tl.store(
-            _at_rank(origin_ptr, peer, rank, stride_numbers) + row, rank * ROUTES + route, mask=lane < rows
-        )
-        token = (route // TOPK).to(tl.int64)[:, None]
-        place = row.to(tl.int64)[:, None]
-        factor = tl.arange(0, WIDE)[None, :]
-        has_one = (lane[:, None] < rows) & (factor < SCALES)
-        scale = tl.load(given_scale_ptr + token * SCALES + factor, mask=has_one, other=0.0)
-        tl.store(
-            _at_rank(x_scale_ptr, peer, rank, stride_scales) + place * SCALES + factor, scale, mask=has_one
-        )
-        for begin in range(0, H, COLUMNS):
-            column = begin + tl.arange(0, COLUMNS)[None, :]
-            inside = (lane[:, None] < rows) & (column < H)
-            value = tl.load(given_ptr + token * H + column, mask=inside)
-            tl.store(there + place * H + column, value, mask=inside)
+        scales = _at_rank(x_scale_ptr, peer, rank, stride_scales)
+        origins = _at_rank(origin_ptr, peer, rank, stride_numbers)
+        for part in range(0, rows, LANES):
+            lane = part + tl.arange(0, LANES)
+            route = tl.load(order_ptr + first + lane, mask=lane < rows, other=0)
+            row = shift + lane
+            tl.store(origins + row, rank * ROUTES + route, mask=lane < rows)
+            token = (route // TOPK).to(tl.int64)[:, None]
+            place = row.to(tl.int64)[:, None]
+            factor = tl.arange(0, WIDE)[None, :]
+            has_one = (lane[:, None] < rows) & (factor < SCALES)
+            scale = tl.load(given_scale_ptr + token * SCALES + factor, mask=has_one, other=0.0)
+            tl.store(scales + place * SCALES + factor, scale, mask=has_one)
+            for begin in range(0, H, COLUMNS):
+                column = begin + tl.arange(0, COLUMNS)[None, :]
+                inside = (lane[:, None] < rows) & (column < H)
+                value = tl.load(given_ptr + token * H + column, mask=inside)
+                tl.store(there + place * H + column, value, mask=inside)
         sy_post(sy_schedule, sy_control, slot)
     sy_finish(sy_schedule, sy_control)
 
@@ -137,31 +137,51 @@ def _rounded(value):
 
 
 @triton.jit
-def moe_up_scaled(
-    x_ptr, x_scale_ptr, w_ptr, w_scale_ptr, a_ptr, a_scale_ptr, sy_schedule, sy_control,
+def _up_tile_scaled(
+    slot, x_ptr, x_scale_ptr, w_ptr, w_scale_ptr, a_ptr, a_scale_ptr, sy_schedule, sy_control,
     H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr, ACTIVATION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCKS: tl.constexpr, STREAMED: tl.constexpr,
 ):  # fmt: skip
-    """a [., F] = act(x @ w[:F].T) * (x @ w[F:].T), of each expert's rows of x [., H] and its w [2 F, H], and its scales."""
-    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
-        tile = sy_acquire(sy_schedule, sy_control, slot)
-        expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
-        if rows > 0:
-            first = n * BLOCK_N
-            gate, up = _scaled_product(
-                x_ptr, x_scale_ptr, row, rows, w_ptr, w_scale_ptr, expert, first, F + first, F - first, 2 * F, H,
-                BLOCK_M, BLOCK_N, BLOCK_K, BLOCKS, BLOCKS, True, STREAMED,
-            )  # fmt: skip
-            lane, column = tl.arange(0, BLOCK_M), first + tl.arange(0, BLOCK_N)
-            inside = (lane[None, :] < rows) & (column[:, None] < F)
-            made = tl.where(inside, _activated(gate, ACTIVATION) * up, 0.0)
-            most = tl.max(tl.abs(made), 0)
-            scale = tl.where(most == 0.0, 1.0, most / LARGEST)
-            at = (row + lane).to(tl.int64)
-            tl.store(a_scale_ptr + at * COLUMNS + n, scale, mask=lane < rows)
-            made = _rounded(made / scale[None, :]).to(a_ptr.dtype.element_ty)
-            tl.store(a_ptr + at[:, None] * F + column[None, :], made.T, mask=inside.T)
-        sy_post(sy_schedule, sy_control, slot)
+    tile = sy_acquire(sy_schedule, sy_control, slot)
+    expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
+    if rows > 0:
+        first = n * BLOCK_N
+        gate, up = _scaled_product(
+            x_ptr, x_scale_ptr, row, rows, w_ptr, w_scale_ptr, expert, first, F + first, F - first, 2 * F, H,
+            BLOCK_M, BLOCK_N, BLOCK_K, BLOCKS, BLOCKS, True, STREAMED,
+        )  # fmt: skip
+        lane, column = tl.arange(0, BLOCK_M), first + tl.arange(0, BLOCK_N)
+        inside = (lane[None, :] < rows) & (column[:, None] < F)
+        made = tl.where(inside, _activated(gate, ACTIVATION) * up, 0.0)
+        most = tl.max(tl.abs(made), 0)
+        scale = tl.where(most == 0.0, 1.0, most / LARGEST)
+        at = (row + lane).to(tl.int64)
+        tl.store(a_scale_ptr + at * COLUMNS + n, scale, mask=lane < rows)
+        made = _rounded(made / scale[None, :]).to(a_ptr.dtype.element_ty)
+        tl.store(a_ptr + at[:, None] * F + column[None, :], made.T, mask=inside.T)
+    sy_post(sy_schedule, sy_control, slot)
+
+
+@triton.jit
+def moe_up_scaled(
+    x_ptr, x_scale_ptr, w_ptr, w_scale_ptr, a_ptr, a_scale_ptr, turn_ptr, sy_schedule, sy_control,
+    H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr, ACTIVATION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCKS: tl.constexpr, STREAMED: tl.constexpr,
+    TURNS: tl.constexpr,
+):  # fmt: skip
+    """a [., F] = act(x @ w[:F].T) * (x @ w[F:].T), of each expert's rows of x [., H] and its w [2 F, H], and its scales. TURNS: as
+    of moe_up."""
+    if TURNS:
+        slots = sy_num_slots(sy_schedule)
+        slot = tl.atomic_add(turn_ptr, 1, sem="relaxed")
+        while slot < slots:
+            _up_tile_scaled(slot, x_ptr, x_scale_ptr, w_ptr, w_scale_ptr, a_ptr, a_scale_ptr, sy_schedule, sy_control,
+                            H, F, COLUMNS, ACTIVATION, BLOCK_M, BLOCK_N, BLOCK_K, BLOCKS, STREAMED)  # fmt: skip
+            slot = tl.atomic_add(turn_ptr, 1, sem="relaxed")
+    else:
+        for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+            _up_tile_scaled(slot, x_ptr, x_scale_ptr, w_ptr, w_scale_ptr, a_ptr, a_scale_ptr, sy_schedule, sy_control,
+                            H, F, COLUMNS, ACTIVATION, BLOCK_M, BLOCK_N, BLOCK_K, BLOCKS, STREAMED)  # fmt: skip
     sy_finish(sy_schedule, sy_control)
 
 

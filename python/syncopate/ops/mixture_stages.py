@@ -10,6 +10,7 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from .. import _syncopate
 from ..call.places import require_memory
 from ..group import Group
 from ..kernels import gluon_moe_call
@@ -26,8 +27,7 @@ STAGES = {
     "combine": ["moe_layout", "moe_return", "moe_combine"],
 }
 
-#: Registers of a thread: of two programs of what sends (4 warps), and of one of the first product beside them (8 warps).
-_SENDERS, _BESIDE = 80, 176
+_SENDERS = 80  # registers of a thread of what sends rows beside the first product: two programs leave it most of them
 _COUNTED = 8192  # routes at once, at most (ops/mixture_parameters.cpp)
 
 
@@ -107,6 +107,7 @@ class Stages:
             "group_ptr": self._numbers(self.experts),
             "own_ptr": self._numbers(2, self.own_experts),
             "status_ptr": self._numbers(2),
+            "turn_ptr": self._numbers(1),
         }
 
     def _stand_ins(self) -> dict[str, torch.Tensor]:
@@ -139,14 +140,17 @@ class Stages:
         if name == "moe_up" and self._up_by_gluon:
             return gluon_moe_call.OPTIONS
         if name in ("moe_up", "moe_down"):
-            made = {"num_warps": self.tiling.num_warps, "num_stages": self.tiling.stages}
-            # Without what is kept it takes 161 by itself.
-            crowds = name == "moe_up" and self.part == "kept" and "moe_dispatch" in self._names
-            fits = made["num_warps"] == 8 and self.dtype.itemsize == 2
-            return made | {"maxnreg": _BESIDE} if crowds and fits else made
-        counts = (16 if self.routes >= _COUNTED else 8) if name == "moe_count" else 4
-        made = {"num_warps": counts, "num_stages": 2}
-        return made | {"maxnreg": _SENDERS} if name == "moe_dispatch" else made
+            return {"num_warps": self.tiling.num_warps, "num_stages": self.tiling.stages}
+        if name == "moe_dispatch":
+            return {"num_warps": 16} if self._sending[2] else {"num_warps": 4, "maxnreg": _SENDERS}
+        counts = 16 if self.routes >= _COUNTED else 8
+        return {"num_warps": counts if name == "moe_count" else 4, "num_stages": 2}
+
+    @property
+    def _sending(self) -> tuple[int, int, bool]:
+        """Of moe_dispatch: rows of a slot, programs, and whether these have multiprocessors of their own."""
+        row = self.hidden * self.dtype.itemsize
+        return _syncopate.ops.mixture_sending(self.routes, row, self.programs)
 
     def _items(self, given: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
         """Of each stage's kernel, its arguments; what the plan moves lies in the heap."""
@@ -187,6 +191,7 @@ class Stages:
             "DOWN": 0 if down not in tables else 1 if self.part == "combine" else cdiv(self.hidden, tiles.block_n),
             "BE": pow2(self.own_experts), "BR": pow2(group.size), "BALL": pow2(self.experts),
             "SLOTS": 32, "DISPATCHES": "moe_dispatch" in tables, "WEIGHTED": self.weighted,
+            "SENT": self._sending[0], "TURNS": self._sending[2], "turn_ptr": given.get("turn_ptr", none),
             "seen_ptr": self._seen, "h_ptr": given.get("h_ptr", none), "KEPT": self.part == "kept",
             "BLOCK_M": tiles.block_m, "BLOCK_N": tiles.block_n, "BLOCK_K": tiles.block_k,
             "ACTIVATION": self.activation, "PRECISION": "ieee" if self.dtype == torch.float32 else "tf32",
@@ -196,8 +201,10 @@ class Stages:
         """And of one."""
         pow2, strides = triton.next_power_of_2, self._strides
         moved = {"COLUMNS": self._columns(self.tiling.block_m, 16384)}
-        at_once = min(4096, 8192 // self.dtype.itemsize)
-        sent = {"COLUMNS": self._columns(kernels.SENT, at_once), "STARTS_NEXT": "moe_up" in self._names}
+        slot, _, apart = self._sending
+        lanes, size = (min(slot, 16), 65536) if apart else (slot, 8192)  # bytes at once
+        sent = {"LANES": lanes, "COLUMNS": self._columns(lanes, min(size // 2, size // self.dtype.itemsize))}
+        sent["STARTS_NEXT"] = "moe_up" in self._names
         made = {
             "moe_count": {"BLOCK": min(_COUNTED, pow2(self.routes)), "stride": strides.get("counts", 0)},
             "moe_layout": {"BLOCK": min(256, pow2(self.routes))},

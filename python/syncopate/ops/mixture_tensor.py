@@ -87,7 +87,7 @@ class TensorMoe(Moe):
 
     def _known(self, given: Mapping[str, torch.Tensor], tables: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         none, combines = given["status_ptr"], self.part == "combine"
-        made = super()._known(given, tables) | {"DOTS": combines, "GATHERS": not combines}
+        made = super()._known(given, tables) | {"DOTS": combines, "GATHERS": not combines, "TURNS": False}
         if not combines:
             made |= dict.fromkeys(("dots_ptr", "partial_ptr", "dot_ptr"), none)
         if not self.scales:
