@@ -11,8 +11,8 @@
 #include "syncopate/ops/attention.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
-#include "syncopate/tune/candidates/tiles.hpp"
 #include "syncopate/tune/candidates/mixture.hpp"
+#include "syncopate/tune/candidates/tiles.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "tune/play/transfers.hpp"
 

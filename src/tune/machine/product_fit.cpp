@@ -14,8 +14,9 @@
 namespace syncopate::tune {
 namespace {
 
-constexpr double kWorth = 1.6;       // times the quickest tiles' time: what takes longer is never chosen
-constexpr double kFirstStep = 0.7;  // of a figure's logarithm: a factor of two, across what no product tells apart
+constexpr double kWorth = 1.6;  // times the quickest tiles' time: what takes longer is never chosen
+constexpr double kFirstStep =
+    0.7;  // of a figure's logarithm: a factor of two, across what no product tells apart
 constexpr double kLastStep = 0.004;
 constexpr double kFar =
     8;  // times a figure of another GPU, or one over that: what few products leave open stays near
