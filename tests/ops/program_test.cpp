@@ -114,11 +114,12 @@ std::string walked(const kernel::Kernel& kernel) {
         const kernel::Tile& tile = kernel.tiles[static_cast<std::size_t>(kernel.tile_at(at))];
         text += fmt::format("program {} tile {}:", tile.program, tile.id);
         for (const char* param : {"a_desc", "c_desc", "scale_a_ptr"}) {
-            const auto& boxes = std::string_view(param) == "c_desc" ? tile.write_boxes : tile.read_boxes;
-            if (!boxes.contains(param)) continue;
-            const plan::Region& box =
-                (std::string_view(param) == "c_desc" ? tile.writes : tile.reads).at(param);
-            for (const plan::Interval& range : box) text += fmt::format(" {}..{}", range.begin, range.end);
+            const auto add = [&](const auto& around) {
+                if (!around.contains(param)) return;
+                for (const plan::Interval& range : around.at(param))
+                    text += fmt::format(" {}..{}", range.begin, range.end);
+            };
+            std::string_view(param) == "c_desc" ? add(tile.writes) : add(tile.reads);
         }
         text += '\n';
     }
