@@ -253,7 +253,7 @@ def check_many(rank, size, group):
         op._sending[2] and op.artifact.grid_of(2, rank)[0] < op.artifact.grid_of(3, rank)[0],
         "few programs send",
     )
-    for seed in (1, 2):
+    for seed in (1, 2)[: 3 - size]:  # again, where that is quick
         ids = (
             torch.rand(size, tokens, experts, generator=torch.Generator().manual_seed(seed))
             .topk(topk)
