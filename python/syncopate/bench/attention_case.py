@@ -47,7 +47,7 @@ class AttentionCase(Made):
         self._operators.append(op)
         return [op]
 
-    def ours(self, made: list[Attention]) -> Callable[[int], tuple[torch.Tensor, torch.Tensor]]:
+    def called(self, made: list[Attention]) -> Callable[[int], tuple[torch.Tensor, torch.Tensor]]:
         (op,) = made
         own = Rotating([op.shard(tensor) for tensor in whole] for whole in self._whole)
         return lambda i: op(*own(i))

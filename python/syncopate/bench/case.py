@@ -170,6 +170,10 @@ class Case(Made):
             self._operators.append(made[-1])
         return made
 
+    def called(self, made: Rotating) -> Callable[[int], torch.Tensor]:
+        """As users call them, and as the estimate counts: x and y in tensors of the caller's."""
+        return self.ours(made, elsewhere=True)
+
     def ours(self, made: Rotating, elsewhere: bool = False) -> Callable[[int], torch.Tensor]:
         """A call of these operators, with x and y where they like them best, or `elsewhere`: in the caller's tensors."""
         y = Rotating(op.result() for op in made) if self.in_heap and not elsewhere else self.out

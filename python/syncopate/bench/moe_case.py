@@ -53,7 +53,7 @@ class MoeCase(Made):
         self._operators.append(op)
         return [op]
 
-    def ours(self, made: list[Any]) -> Callable[[int], torch.Tensor]:
+    def called(self, made: list[Any]) -> Callable[[int], torch.Tensor]:
         (op,) = made
         w1, w2 = self._own or op.own(*self._whole)
 

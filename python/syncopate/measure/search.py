@@ -70,7 +70,7 @@ class Measurer:
         self.failed.discard(i)
         try:
             self.made[i] = case.operators(strategy=Strategy.from_json(contender.json), deadline=DEADLINE)
-            call = case.ours(self.made[i])
+            call = case.called(self.made[i])
             error = case.error(call)
             if not error <= case.tolerance:
                 return f"it is wrong: relative error {error:.3g}"
