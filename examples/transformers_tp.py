@@ -87,7 +87,8 @@ def loaded(config: transformers.PretrainedConfig, dtype: torch.dtype, device: st
 def timed(call: Callable[[], torch.Tensor], device: str, rounds: int) -> tuple[torch.Tensor, float]:
     """What `call` returns, and the median of its wall times in ms, all ranks beginning together."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    for _ in range(3 if device == "cuda" else 1):  # compiled, then captured, then replayed
+    # Compiled, then captured, then replayed, until clocks and caches are warm.
+    for _ in range(10 if device == "cuda" else 1):
         out = call().float().clone()
     times = []
     for _ in range(rounds):
@@ -127,7 +128,7 @@ def main() -> int:
     parser.add_argument(
         "--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu"
     )
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     families, ways = options.model.split(","), options.ways.split(",")
     for given, known in ((families, FAMILIES), (ways, WAYS)):
