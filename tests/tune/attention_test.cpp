@@ -107,8 +107,8 @@ TEST(Attention, LeavesMultiprocessorsToWhatMovesChunksBesideIt) {
     const Strategy by_engine{.backend = plan::Backend::tma_dedicated, .engine_blocks = 16};
     EXPECT_EQ(programs(one, {}, fuse::Device::cuda), 132);
     EXPECT_EQ(programs(one, by_engine, fuse::Device::cuda), 116);
-    EXPECT_EQ(programs(two, {}, fuse::Device::cuda), 129) << "NCCL's, and what is told by relays";
-    EXPECT_EQ(programs(two, by_engine, fuse::Device::cuda), 113);
+    EXPECT_EQ(programs(two, {}, fuse::Device::cuda), 127) << "NCCL's, and what is told by relays";
+    EXPECT_EQ(programs(two, by_engine, fuse::Device::cuda), 111);
     for (const char* kind : {"ring", "double_ring", "ulysses_ring"})
         EXPECT_EQ(programs(fmt::format("{},kind={}", one, kind).c_str(), {}, fuse::Device::cuda), 131)
             << kind;
