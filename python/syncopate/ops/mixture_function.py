@@ -169,7 +169,8 @@ def moe(
         return of_no_tokens(*routed, members, parallel, out_dtype)
     if members.nodes > 1:
         options = {"activation": activation, "bound": bound, "over": over, **own}
-        return mixture_nodes.moe(routed, members, parallel, scales, out_dtype, **options)
+        extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
+        return mixture_nodes.moe(moe, routed, extents, members, parallel, scales, out_dtype, **options)
     if is_fp8:
         return of_fp8(*routed, scales, members, activation, bound, over, parallel, out_dtype, **own)
     extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
@@ -258,7 +259,7 @@ def dispatch(
             f"expected x [T, H] and topk_ids [T, topk], got {list(x.shape)} and {list(topk_ids.shape)}"
         )
     if members.nodes > 1:
-        return mixture_nodes.dispatch(x, topk_ids, experts, members, bound=bound, over=over)
+        return mixture_nodes.dispatch(dispatch, x, topk_ids, experts, members, bound=bound, over=over)
     extents = (x.shape[0], experts, topk_ids.shape[1], x.shape[1])
     operator = kept(extents, x.dtype, members, bound=bound, over=over, part="dispatch", weighted=False)
     return cache.run(operator.dispatch, x.contiguous(), topk_ids.contiguous())
@@ -275,7 +276,7 @@ def combine(rows: torch.Tensor, topk_weights: torch.Tensor | None, handle: Handl
         raise TypeError(f"handle: expected what sy.ops.dispatch gave, got {type(handle).__name__}")
     refuse_gradients("sy.ops.combine", "sy.ops.moe", given, list(given.values()))
     if isinstance(handle, mixture_nodes.HandleOverNodes):
-        return mixture_nodes.combine(rows, topk_weights, handle)
+        return mixture_nodes.combine(combine, rows, topk_weights, handle)
     of = handle.operator
     extents = (of.tokens, of.experts, of.topk, of.hidden)
     operator = kept(

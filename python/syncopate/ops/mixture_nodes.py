@@ -217,20 +217,19 @@ def _together(
 
 
 def moe(
+    of_node: Callable[..., torch.Tensor],
     routed: Sequence[torch.Tensor],
+    extents: Sequence[int],
     group: Group,
     parallel: str,
     scales: Sequence[torch.Tensor] | None,
     out_dtype: torch.dtype | None,
     **options: Any,
 ) -> torch.Tensor:
-    """sy.ops.moe of x, ids, weights, w1 and w2, which have been looked at, over the nodes of `group`. `options`: its others."""
-    from .mixture_function import extents_of, kind_of
-    from .mixture_function import moe as moe_of_node
-
+    """sy.ops.moe, `of_node` itself, of x, ids, weights, w1 and w2, which have been looked at, and whose `extents` are (T, E, topk, H, F),
+    over the nodes of `group`. `options`: its others."""
     x, ids, weights, w1, w2 = routed
-    kind_of(parallel)
-    tokens, experts, topk, hidden, inner = extents_of(x, ids, w1, w2, group.size, parallel)
+    tokens, experts, topk, hidden, inner = extents
     _require(routed)
     y_dtype = out_dtype or (x.dtype if scales is None else torch.bfloat16)
     others = topk * (ids.element_size() + weights.element_size())
@@ -264,7 +263,7 @@ def moe(
         all_x, all_weights = rails.gathered(x), rails.gathered(weights)
 
     def call() -> torch.Tensor:
-        return moe_of_node(all_x, all_ids, all_weights, w1, w2, rails.node, parallel=parallel, **options)
+        return of_node(all_x, all_ids, all_weights, w1, w2, rails.node, parallel=parallel, **options)
 
     def named() -> torch.Tensor:
         return _named(call, experts, rails.nodes) if parallel == "expert" else call()
@@ -293,11 +292,14 @@ class HandleOverNodes(Handle):
 
 
 def dispatch(
-    x: torch.Tensor, ids: torch.Tensor, experts: int, group: Group, **options: Any
+    of_node: Callable[..., tuple[torch.Tensor, Handle]],
+    x: torch.Tensor,
+    ids: torch.Tensor,
+    experts: int,
+    group: Group,
+    **options: Any,
 ) -> tuple[torch.Tensor, Handle]:
-    """sy.ops.dispatch over the nodes of `group`."""
-    from .mixture_function import dispatch as dispatch_of_node
-
+    """sy.ops.dispatch, `of_node` itself, over the nodes of `group`."""
     if experts % group.size != 0:
         raise ValueError(f"moe: E={experts} experts are no multiple of {group.size} ranks")
     if ids.shape[0] != x.shape[0]:
@@ -309,7 +311,7 @@ def dispatch(
     all_x = rails.gathered(x)
 
     def call() -> tuple[torch.Tensor, Handle]:
-        return dispatch_of_node(all_x, own_ids, experts // rails.nodes, rails.node, **options)
+        return of_node(all_x, own_ids, experts // rails.nodes, rails.node, **options)
 
     def tell(taken: torch.Tensor, status: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return rails.returned(taken).any(0), rails.gathered(status[None]).amax(0)
@@ -326,10 +328,13 @@ def dispatch(
     )
 
 
-def combine(rows: torch.Tensor, weights: torch.Tensor | None, handle: HandleOverNodes) -> torch.Tensor:
-    """sy.ops.combine of what went over nodes."""
-    from .mixture_function import combine as combine_of_node
-
+def combine(
+    of_node: Callable[..., torch.Tensor],
+    rows: torch.Tensor,
+    weights: torch.Tensor | None,
+    handle: HandleOverNodes,
+) -> torch.Tensor:
+    """sy.ops.combine, `of_node` itself, of what went over nodes."""
     rails = handle.rails
     if weights is not None and weights.shape != handle.went.shape:
         raise ValueError(f"topk_weights: expected {list(handle.went.shape)}, got {list(weights.shape)}")
@@ -342,5 +347,5 @@ def combine(rows: torch.Tensor, weights: torch.Tensor | None, handle: HandleOver
         )
 
     return rails.summed(
-        _on_all(lambda: combine_of_node(rows, all_weights, handle.inner), instead, handle.group, rails)
+        _on_all(lambda: of_node(rows, all_weights, handle.inner), instead, handle.group, rails)
     )
