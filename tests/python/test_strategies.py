@@ -61,7 +61,7 @@ def test_the_quicker_kernel_is_taken_where_it_is_open(monkeypatch, given, kernel
 def test_contributions_of_few_rows_are_not_staged(model, size):
     """Copies to staging, and sums beside the product, have fixed costs that are such a call's whole time."""
     chosen = all_reduce(model, 128, size)
-    assert chosen.unfused or chosen.pull or chosen.backend == "ldst_inline", chosen
+    assert chosen.unfused or chosen.pull or chosen.backend in ("ldst_inline", "tma_inline"), chosen
 
 
 @pytest.mark.parametrize("size", [4, 8])
@@ -92,7 +92,7 @@ def test_what_is_chosen_is_complete():
 def test_what_arrives_is_multiplied_in_a_second_wave_of_narrow_tiles():
     """Measured: 70B, M = 1024 on two H100s 102 us; one wave of wide tiles in slices of K 118."""
     chosen = strategy.choose(Problem("all_gather_matmul", 1024, 3584, 8192, torch.bfloat16, 2, 132))
-    assert chosen.backend == "copy_engine" and chosen.chunking.slices == 1
+    assert chosen.chunking.slices == 1  # by the engine or beside 124 programs: both leave two waves
     assert chosen.tilings[0].block_n == 128
 
 
