@@ -11,12 +11,23 @@ is exposed. One process a GPU; without a GPU a tiny layer, which checks the benc
 from __future__ import annotations
 
 import argparse
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from .launch import Parser, add_options, launch, parse_options
-from .moe import LINK_GBS, MEMORY_TBS, MODELS, PRODUCT_TFLOPS, ROUTINGS, TOLERANCE, check_words, finish, route
+from .moe import (
+    LINK_GBS,
+    MEMORY_TBS,
+    MODELS,
+    PRODUCT_TFLOPS,
+    ROUTINGS,
+    TOLERANCE,
+    check_words,
+    finish,
+    judged,
+    route,
+    run_layers,
+)
 
 WAYS = ("ours", "products", "unfused", "nccl")
 
@@ -226,36 +237,12 @@ def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace)
         entry: dict[str, Any] = {"rows": measure(rows, options.rounds), "floors": case.floors()}
     finally:
         ours.close()  # type: ignore[attr-defined]
-    times = {name: row["hidden_us"] for name, row in entry["rows"].items()}
-    peers = {name: us for name, us in times.items() if name not in ("ours", "products")}
-    if peers:
-        entry["best"] = min(peers, key=peers.__getitem__)
-        entry["vs_best"] = peers[entry["best"]] / times["ours"]
-    if "products" in times:
-        entry["exposed"] = 1 - times["products"] / times["ours"]
-    if left_out:
-        entry["left_out"] = left_out
-    return entry
+    return judged(entry, left_out)
 
 
 def run_all(options: argparse.Namespace) -> dict[str, Any]:
     """On each rank: every model, number of tokens and routing. Returns the report."""
-    import torch.distributed as dist
-
-    from .moe import said
-    from .session import Progress
-
-    progress = Progress(options)
-    for model in options.models.split(","):
-        for tokens in map(int, options.tokens.split(",")):
-            for routing in options.routings.split(","):
-                where = f"grouped {model:14} T={tokens:5} {routing:8} |"
-                entry = {"operator": "grouped", "model": model, "T": tokens, "routing": routing}
-                progress.shape(
-                    where, entry, functools.partial(run_case, model, tokens, routing, options), said
-                )
-    dist.destroy_process_group()
-    return progress.report
+    return run_layers("grouped", run_case, options, {})
 
 
 def main(arguments: list[str]) -> int:

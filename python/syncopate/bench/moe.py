@@ -232,6 +232,11 @@ def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace)
         }
     finally:
         cache.close()
+    return judged(entry, left_out)
+
+
+def judged(entry: dict[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
+    """`entry`, of whose rows it adds which peer is the best, how many times as fast ours is, and what of it is exposed."""
     times = {name: row["hidden_us"] for name, row in entry["rows"].items()}
     others = {name: us for name, us in times.items() if name not in ("ours", "products")}
     if others:
@@ -255,6 +260,17 @@ def said(entry: dict[str, Any]) -> str:
 
 def run_all(options: argparse.Namespace) -> dict[str, Any]:
     """On each rank: every model, number of tokens and routing. Returns the report."""
+    told = {"passes": "forward and backward"} if options.backward else {}
+    return run_layers("moe", run_case, options, told)
+
+
+def run_layers(
+    operator: str,
+    run: Callable[[str, int, str, argparse.Namespace], dict[str, Any]],
+    options: argparse.Namespace,
+    told: dict[str, str],
+) -> dict[str, Any]:
+    """The same of `run`, a layer's; `told` stands in each entry."""
     import torch.distributed as dist
 
     from .session import Progress
@@ -263,13 +279,9 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
     for model in options.models.split(","):
         for tokens in map(int, options.tokens.split(",")):
             for routing in options.routings.split(","):
-                where = f"moe {model:14} T={tokens:5} {routing:8} |"
-                entry = {"operator": "moe", "model": model, "T": tokens, "routing": routing}
-                if options.backward:
-                    entry["passes"] = "forward and backward"
-                progress.shape(
-                    where, entry, functools.partial(run_case, model, tokens, routing, options), said
-                )
+                where = f"{operator} {model:14} T={tokens:5} {routing:8} |"
+                entry = {"operator": operator, "model": model, "T": tokens, "routing": routing, **told}
+                progress.shape(where, entry, functools.partial(run, model, tokens, routing, options), said)
     dist.destroy_process_group()
     return progress.report
 
