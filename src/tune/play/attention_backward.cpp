@@ -76,7 +76,7 @@ private:
         return ((2 * group + 4) * part + group) / (3 * group + 4);
     }
 
-    /// µs of copies of a rank's own rows of its own heads, before the kernel and behind it: Q, dO, dQ and K, V, dK, dV, by the driver.
+    /// µs of copies of a rank's own rows of its own heads: Q, dO, K, V before the kernel, which the driver copies, dQ, dK, dV behind it.
     [[nodiscard]] double own_copies(std::int32_t ranks) const {
         constexpr double kDriverGbps = 1600;  // read and written, on an H200
         const plan::AttentionShape& shape = task_.forward.shape;
