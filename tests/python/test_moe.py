@@ -178,7 +178,7 @@ def test_more_rows_than_a_bound_are_named_in_a_search():
 
     op = SimpleNamespace(check=check)
     case = SimpleNamespace(
-        operators=lambda **how: [op], ours=lambda made: lambda i: torch.zeros(1), tolerance=1.0, device="cpu",
+        operators=lambda **how: [op], called=lambda made: lambda i: torch.zeros(1), tolerance=1.0, device="cpu",
         right=[torch.ones(1)], _operators=[op],
     )  # fmt: skip
     case.error = lambda call: MoeCase.error(case, call)
