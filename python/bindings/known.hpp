@@ -8,6 +8,7 @@
 
 #include "bindings.hpp"
 #include "syncopate/tune/choose.hpp"
+#include "syncopate/tune/store/snapshot.hpp"
 #include "syncopate/tune/store/store.hpp"
 #include "syncopate/tune/store/winners.hpp"
 
@@ -16,9 +17,17 @@ namespace syncopate::bindings {
 /// For a kernel, by its hash; nothing without one, and where SYNCOPATE_TUNE is off.
 class Known {
 public:
-    Known(const std::string& kernel, const std::string& device, const std::string& versions, bool cuda) {
-        if (kernel.empty() || unwrap(tune::tune_mode()) == tune::TuneMode::off) return;
-        file_.emplace();
+    /// `of`: by whose files; by those of this process where none is given.
+    Known(const std::string& kernel, const std::string& device, const std::string& versions, bool cuda,
+          const std::optional<tune::Snapshot>& of = {}) {
+        if (kernel.empty()) return;
+        if (of) {
+            file_.emplace(unwrap(tune::store_of(of->results)));
+        } else if (unwrap(tune::tune_mode()) != tune::TuneMode::off) {
+            file_.emplace();
+        } else {
+            return;
+        }
         winners_.emplace(
             *file_, tune::Scope{.kernel = kernel, .device = cuda ? device : "host", .versions = versions});
     }

@@ -1,5 +1,6 @@
 // Choosing a strategy.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -57,6 +58,16 @@ tune::Machine machine_of(const std::string& name, const tune::Problem& problem, 
     return unwrap(tune::nearest_machine(device, problem.ranks / problem.nodes, problem.num_sms)).machine;
 }
 
+/// Of tune::Snapshot: the machine files named, measured and not read, and the results.
+using SnapshotTexts = std::tuple<std::string, std::string, std::string, std::string>;
+
+std::optional<tune::Snapshot> snapshot_of(const std::optional<SnapshotTexts>& texts) {
+    if (!texts) return std::nullopt;
+    const auto& [named, measured, unread, results] = *texts;
+    return tune::Snapshot{.machines = {.named = named, .measured = measured, .unread = unread},
+                          .results = results};
+}
+
 nb::dict dict_of(const tune::Estimate& estimate) {
     nb::dict made;
     made["us"] = estimate.us;
@@ -68,16 +79,29 @@ nb::dict dict_of(const tune::Estimate& estimate) {
     return made;
 }
 
-/// With a kernel (its hash) what tuning has found for it is taken, unless SYNCOPATE_TUNE is off.
+/// With a kernel (its hash) what tuning has found for it is taken, unless SYNCOPATE_TUNE is off. With a `snapshot` of a rank,
+/// what that one would take.
 nb::tuple choose(const GivenProblem& given, const std::string& machine, const std::string& device, bool cuda,
                  bool unfused, bool exact_fp32, const std::string& kernel, const std::string& versions,
-                 bool kept, bool copied, bool gluon) {
+                 bool kept, bool copied, bool gluon, const std::optional<SnapshotTexts>& snapshot) {
     const tune::Problem problem = problem_of(given);
-    const Known known(kernel, device, versions, cuda);
+    const std::optional<tune::Snapshot> of = snapshot_of(snapshot);
+    const Known known(kernel, device, versions, cuda, of);
     tune::ChooseOptions options = options_of(cuda, unfused, exact_fp32, gluon);
     options.kept = kept;
     options.copied = copied;
-    return known.told(tune::choose(problem, machine_of(machine, problem, device), known.store(), options));
+    const tune::Machine on =
+        of ? unwrap(tune::nearest_machine_of(of->machines, device, problem.ranks / problem.nodes,
+                                             problem.num_sms))
+                 .machine
+           : machine_of(machine, problem, device);
+    return known.told(tune::choose(problem, on, known.store(), options));
+}
+
+/// What `choose` takes as its `snapshot` on another rank.
+SnapshotTexts snapshot() {
+    const tune::Snapshot here = unwrap(tune::snapshot_here());
+    return {here.machines.named, here.machines.measured, here.machines.unread, here.results};
 }
 
 /// Why no operator can do the problem; "" where one can.
@@ -277,7 +301,9 @@ void bind_tune(nb::module_& module) {
     nb::module_ tune = module.def_submodule("tune", "Choosing a strategy for a problem");
     tune.def("choose", choose, "problem"_a, "machine"_a = "", "device"_a = "", "cuda"_a = true,
              "unfused"_a = true, "exact_fp32"_a = false, "kernel"_a = "", "versions"_a = "", "kept"_a = false,
-             "copied"_a = false, "gluon"_a = true);
+             "copied"_a = false, "gluon"_a = true, "snapshot"_a = nb::none());
+    tune.def("snapshot", snapshot,
+             "What this process chooses by: its machine files and its store (snapshot.hpp).");
     tune.def("problem_objection", problem_objection, "problem"_a);
     tune.def(
         "strategy_objection",

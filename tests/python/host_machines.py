@@ -5,11 +5,14 @@
 Exits 1 with the first thing that is wrong.
 """
 
+import json
 import os
 import sys
+import warnings
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest import mock
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -22,7 +25,10 @@ import torch.distributed as dist  # noqa: E402
 from host_script import expect, run_checks  # noqa: E402
 from syncopate import _syncopate  # noqa: E402
 from syncopate.group import of_process_group  # noqa: E402
+from syncopate.torch import agreed, calls, inductor, report  # noqa: E402
+from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.distributed import _functional_collectives as functional  # noqa: E402
 
 ROWS, D = 24, 16
 
@@ -151,6 +157,58 @@ def check_tracing(_name: str, size: int) -> None:
                 made = made[0] if isinstance(made, tuple) else made
                 expect(made.shape == (4, 32), f"{op} is traced as {made.shape}")
     dist.barrier()
+    sy.set_deadline(30.0, setup=600.0)
+
+
+def check_compiled(_name: str, size: int) -> None:
+    """Graphs are decided by the files of the rank that compiled first, whatever the others' are: all ranks leave a product, or
+    put an op in its place, and ask Inductor's cache by one key."""
+    sy.set_deadline(30.0, setup=30.0)
+    w = torch.randn(16, 24, generator=torch.Generator().manual_seed(1))
+    of_gpu = {"device": "cuda", "dtype": torch.bfloat16, "m": 1024, "n": 4096, "k": 2048}
+
+    def rewriting(graph, _):
+        inductor.rewrite(graph.graph)
+        graph.recompile()
+        return graph
+
+    def reduced(x):
+        return functional.all_reduce(x @ w, "sum", dist.group.WORLD)
+
+    def by_gpu(problem, **options):
+        return known(replace(problem, **of_gpu), **options)
+
+    known, machine = calls.estimate, json.loads((ROOT / "share/machines/h200x2.json").read_text())
+    machine["tables"]["library_reduce_us"]["points"] = [
+        [1, (0.1, 1e4)[dist.get_rank() > 0]]
+    ]  # of rank 0 the pair is the faster one
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "mine.json"
+        file.write_text(json.dumps(machine))
+        os.environ["SYNCOPATE_MACHINE"] = str(file)
+        for first in (0, size - 1):
+            report.clear()
+            torch._dynamo.reset()
+            agreed._of_group.clear()
+            with warnings.catch_warnings(record=True) as told, mock.patch.object(agreed, "KEY", f"by rank {first}"), \
+                    mock.patch.object(calls, "estimate", by_gpu), torch.no_grad():  # fmt: skip
+                warnings.simplefilter("always")
+                if dist.get_rank() != first:
+                    dist.barrier()
+                key = inductor.Pass([]).uuid()
+                if dist.get_rank() == first:
+                    dist.barrier()
+                x = torch.randn(8, 16)
+                run = torch.compile(reduced, backend=aot_autograd(fw_compiler=rewriting), fullgraph=True)
+                torch.testing.assert_close(run(x), reduced(x))
+            (row,) = sy.inductor.report().rewrites
+            agree("made", bool(row.made))
+            agree("key", key)
+            expect(bool(row.made) == (first > 0), f"by rank {first}: {row}")
+            said = [one for one in told if "rank which compiled first" in str(one.message)]
+            expect(bool(said) == ((dist.get_rank() > 0) != (first > 0)), f"by rank {first}: {said}")
+    agreed._of_group.clear()
+    del os.environ["SYNCOPATE_MACHINE"]
     sy.set_deadline(30.0, setup=600.0)
 
 

@@ -55,10 +55,16 @@ def _say_what_stands_in(device: str, ranks: int) -> None:
 
 
 def estimate(
-    problem: Problem, *, unfused: bool = True, kept: bool = False, copied: bool = False, machine: str = ""
+    problem: Problem,
+    *,
+    unfused: bool = True,
+    kept: bool = False,
+    copied: bool = False,
+    machine: str = "",
+    snapshot: tuple[str, str, str, str] | None = None,
 ) -> tuple[Strategy, float, bool]:
     """What this rank alone chooses, as choose() does: the strategy, its µs, and whether these were measured. On the
-    host, and of what is not known, 0 µs. `machine`: as of Group."""
+    host, and of what is not known, 0 µs. `machine`: as of Group. `snapshot`: by what a rank knows (_syncopate.tune.snapshot)."""
     found_with = scope(problem.device) if problem.device == "host" or device_name() else {}
     if problem.device == "cuda" and device_name():
         _say_what_stands_in(device_name(), max(1, problem.ranks // problem.nodes))
@@ -70,6 +76,7 @@ def estimate(
         kept=kept,
         copied=copied,
         machine=machine,
+        snapshot=snapshot,
         **here(problem.device),
     )
     return chosen, us, measured

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 from weakref import ref
 
@@ -19,7 +18,7 @@ from ..call import cache
 from ..call.same_call import in_a_line, is_fake, require_same_call
 from ..group import FailedTogether, Group, of_process_group, sums_in_two_shots
 from ..strategy import Problem, Strategy, choose_found, estimate
-from . import buckets, report
+from . import agreed, buckets, report
 from .gloo import gather_through_host, over_gloo
 
 DEVICES = {"cuda": "cuda", "cpu": "host"}
@@ -182,31 +181,19 @@ SLOWER = "rank 0 knows the pair to be faster"
 
 
 def slower(problem: Problem, kept: bool = False, copied: bool = False) -> str:
-    """By how much the pair is faster than the fused op, by the estimate or as it was measured; "" where it is not. What this
-    rank knows; nothing is sent. In the deterministic mode the pair is not asked for."""
-    return "" if buckets.generation() else _slower(problem, kept, copied, known_by())
+    """By how much the pair is faster than the fused op, by the estimate or as it was measured; "" where it is not. The same on
+    all ranks (agreed.py). In the deterministic mode the pair is not asked for."""
+    return "" if buckets.generation() else _slower(problem, kept, copied, agreed.snapshot())
 
 
 @lru_cache(1024)
-def _slower(problem: Problem, kept: bool, copied: bool, _: Hashable) -> str:
-    chosen, pair_us, measured = estimate(problem, kept=kept, copied=copied)
+def _slower(problem: Problem, kept: bool, copied: bool, snapshot: agreed.Snapshot) -> str:
+    chosen, pair_us, measured = estimate(problem, kept=kept, copied=copied, snapshot=snapshot)
     if not chosen.unfused:
         return ""
     if measured:
         return f"measured slower than the pair ({pair_us:.1f} µs)"
     if not pair_us:
         return f"not estimated: nothing is known of the network between {problem.nodes} nodes (syncopate tune --measure-machine)"
-    _, us, _ = estimate(problem, unfused=False, kept=kept, copied=copied)
+    _, us, _ = estimate(problem, unfused=False, kept=kept, copied=copied, snapshot=snapshot)
     return f"estimated slower ({us:.1f} vs {pair_us:.1f} µs)"
-
-
-def known_by() -> Hashable:
-    """Changes when the store of measured strategies, or the file of the measured machine, does."""
-    made = []
-    for path in (_syncopate.tune.store_path(), _syncopate.tune.measured_machine_path()):
-        try:
-            status = Path(path).stat()
-            made.append((path, status.st_mtime_ns, status.st_size))
-        except OSError:
-            made.append((path, 0, 0))
-    return _syncopate.tune.mode(), *made

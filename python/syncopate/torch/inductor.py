@@ -24,7 +24,7 @@ from torch._inductor import config, custom_graph_pass
 from torch._inductor.pattern_matcher import stable_topological_sort
 from torch.fx import Graph, Node
 
-from . import calls
+from . import agreed
 from . import report as reports
 from .graphs import COLLECTIVES, LeftError, c10d, is_ours, kind_of, line_of, module_of, neighbours, text_of
 from .rewrite_exchange import rewrite_exchange
@@ -88,7 +88,7 @@ class Pass(custom_graph_pass.CustomGraphPass):
         if None in others:
             return None
         # What calls.refusal and calls.slower look at: a graph that was left is not to be found where it would be rewritten.
-        machine = os.environ.get("TRITON_INTERPRET"), torch.cuda.is_available(), calls.known_by()
+        machine = os.environ.get("TRITON_INTERPRET"), torch.cuda.is_available(), agreed.digest()
         known = machine, groups(), has_uneven_shards()
         return custom_graph_pass.get_hash_for_files(FILES, torch.__version__), known, *others
 

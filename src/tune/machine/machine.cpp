@@ -70,14 +70,21 @@ double Rates::engine_sums(std::int32_t blocks) const {
     return blocks < fewest ? gbps * blocks / fewest : engine_sum_gbps.at(blocks);
 }
 
-Result<Machine> find_machine(const std::string& name) {
+namespace {
+
+struct MachineText {
+    std::string text;
+    std::string file;  ///< for errors
+};
+
+Result<MachineText> text_of(const std::string& name) {
     for (const ShippedMachine& shipped : shipped_machines()) {
-        if (shipped.name == name) return machine_from_json(shipped.text, fmt::format("{}.json", name));
+        if (shipped.name == name) return MachineText{std::string(shipped.text), fmt::format("{}.json", name)};
     }
-    if (name.starts_with('{')) return machine_from_json(name, "the ranks' machine");
+    if (name.starts_with('{')) return MachineText{name, "the ranks' machine"};
     if (name == "-" || name.find('/') != std::string::npos || name.ends_with(".json")) {
-        SYNCOPATE_TAKE(const std::string text, read_file(name));
-        return machine_from_json(text, name);
+        SYNCOPATE_TAKE(std::string text, read_file(name));
+        return MachineText{std::move(text), name};
     }
     const std::vector<std::string> names = machine_names();
     const std::string hint = did_you_mean(name, names);
@@ -86,6 +93,13 @@ Result<Machine> find_machine(const std::string& name) {
         hint.empty()
             ? fmt::format("; there are {}, and files (a name with / or .json)", fmt::join(names, ", "))
             : hint));
+}
+
+}  // namespace
+
+Result<Machine> find_machine(const std::string& name) {
+    SYNCOPATE_TAKE(const MachineText found, text_of(name));
+    return machine_from_json(found.text, found.file);
 }
 
 std::string retired_message(const Machine& machine) {
@@ -131,13 +145,9 @@ Result<NearestMachine> nearest_of(std::vector<Machine> known, std::string_view d
     return NearestMachine{*nearest, message};
 }
 
-/// By SYNCOPATE_MACHINE, if it is set.
-Result<std::optional<NearestMachine>> named_machine() {
-    const std::string named = environment("SYNCOPATE_MACHINE");
-    if (named.empty()) return std::optional<NearestMachine>();
-    SYNCOPATE_TAKE(Machine machine, find_machine(named));
+NearestMachine named_machine(Machine machine) {
     std::string message = retired_message(machine);
-    return std::optional(NearestMachine{std::move(machine), std::move(message)});
+    return {std::move(machine), std::move(message)};
 }
 
 }  // namespace
@@ -149,31 +159,53 @@ Result<NearestMachine> nearest_shipped_machine(std::string_view device, std::int
 
 Result<NearestMachine> nearest_machine_of_hosts(std::string_view device, std::int32_t ranks,
                                                 std::int32_t num_sms) {
-    SYNCOPATE_TAKE(std::optional<NearestMachine> named, named_machine());
-    return named ? *std::move(named) : nearest_shipped_machine(device, ranks, num_sms);
+    const std::string named = environment("SYNCOPATE_MACHINE");
+    if (named.empty()) return nearest_shipped_machine(device, ranks, num_sms);
+    SYNCOPATE_TAKE(Machine machine, find_machine(named));
+    return named_machine(std::move(machine));
+}
+
+Result<MachineTexts> machine_texts() {
+    MachineTexts texts;
+    if (const std::string named = environment("SYNCOPATE_MACHINE"); !named.empty()) {
+        SYNCOPATE_TAKE(MachineText found, text_of(named));
+        SYNCOPATE_TRY(machine_from_json(found.text, found.file));
+        texts.named = std::move(found.text);
+        return texts;
+    }
+    std::error_code missing;
+    const std::string path = measured_machine_path();
+    if (path.empty() || !std::filesystem::exists(path, missing)) return texts;
+    SYNCOPATE_TAKE(std::string text, read_file(path));
+    if (const Result<Machine> measured = machine_from_json(text, path)) {
+        texts.measured = std::move(text);
+    } else {
+        texts.unread = fmt::format("{}; it is not used. `syncopate tune --measure-machine` writes it anew",
+                                   measured.error().to_string());
+    }
+    return texts;
+}
+
+Result<NearestMachine> nearest_machine_of(const MachineTexts& texts, std::string_view device,
+                                          std::int32_t ranks, std::int32_t num_sms) {
+    if (!texts.named.empty()) {
+        SYNCOPATE_TAKE(Machine machine, machine_from_json(texts.named, "the ranks' machine"));
+        return named_machine(std::move(machine));
+    }
+    std::vector<Machine> measured;
+    if (!texts.measured.empty()) {
+        SYNCOPATE_TAKE(measured.emplace_back(),
+                       machine_from_json(texts.measured, "the ranks' measured machine"));
+    }
+    SYNCOPATE_TAKE(NearestMachine nearest, nearest_of(std::move(measured), device, ranks, num_sms));
+    const std::string said = texts.unread.empty() ? retired_message(nearest.machine) : texts.unread;
+    if (!said.empty()) nearest.message = nearest.message.empty() ? said : said + "; " + nearest.message;
+    return nearest;
 }
 
 Result<NearestMachine> nearest_machine(std::string_view device, std::int32_t ranks, std::int32_t num_sms) {
-    SYNCOPATE_TAKE(std::optional<NearestMachine> named, named_machine());
-    if (named) return *std::move(named);
-    std::vector<Machine> measured_here;
-    std::error_code missing;
-    std::string unread;
-    const std::string path = measured_machine_path();
-    if (!path.empty() && std::filesystem::exists(path, missing)) {
-        Result<Machine> machine = find_machine(path);
-        if (machine) {
-            measured_here.push_back(*std::move(machine));
-        } else {
-            unread = fmt::format("{}; it is not used. `syncopate tune --measure-machine` writes it anew",
-                                 machine.error().to_string());
-        }
-    }
-    Result<NearestMachine> nearest = nearest_of(std::move(measured_here), device, ranks, num_sms);
-    if (nearest && unread.empty()) unread = retired_message(nearest->machine);
-    if (nearest && !unread.empty())
-        nearest->message = nearest->message.empty() ? unread : unread + "; " + nearest->message;
-    return nearest;
+    SYNCOPATE_TAKE(const MachineTexts texts, machine_texts());
+    return nearest_machine_of(texts, device, ranks, num_sms);
 }
 
 }  // namespace syncopate::tune

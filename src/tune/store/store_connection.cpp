@@ -76,6 +76,10 @@ StoreFile::Connection::Connection(fs::path file) : path(std::move(file)) {
         use_memory("there is no folder for it: set SYNCOPATE_CACHE_DIR");
         return;
     }
+    if (path == kInMemory) {
+        open_memory();
+        return;
+    }
     (void)make_folder(path.parent_path());  // what is wrong shows when the file is opened
     std::string why;
     const State state = open(why);
@@ -200,6 +204,10 @@ void StoreFile::Connection::use_memory(const std::string& why) {
     close();
     say(path.string() + ": the store of tuning results cannot be used (" + why +
         "); what is found now is forgotten at the end");
+    open_memory();
+}
+
+void StoreFile::Connection::open_memory() {
     memory = true;
     sqlite3_open_v2(":memory:", &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
     execute(kTables);

@@ -63,6 +63,7 @@ private:
     /// Gives the file another name, unless another process has done so meanwhile, and makes a new one.
     void replace(const std::string& why);
     void use_memory(const std::string& why);
+    void open_memory();
 
     std::string why_;  ///< of the last error
 };

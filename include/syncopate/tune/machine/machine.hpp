@@ -135,12 +135,25 @@ struct NearestMachine {
     Machine machine;
     std::string message;  ///< "" where it is that machine; else why another one stands for it
 };
+/// Machine files of a process, as texts.
+struct MachineTexts {
+    std::string named;     ///< the one of SYNCOPATE_MACHINE; "" where it is not set
+    std::string measured;  ///< the one that was measured here (measured_machine_path); "" where there is none
+    std::string unread;    ///< why that one is not used; "" where it can be read
+    bool operator==(const MachineTexts&) const = default;
+};
+/// Of this process, now. Fails where SYNCOPATE_MACHINE is wrong.
+[[nodiscard]] Result<MachineTexts> machine_texts();
+
 /// The machine file named by SYNCOPATE_MACHINE; else the one that was measured here (measured_machine_path);
 /// else, of those that come with Syncopate, the nearest: of the same device if there is one, with as many
 /// GPUs or the next larger number. `device` as the driver calls it, "" where nobody knows; `num_sms` 0
 /// likewise. Fails where a named file is wrong.
 [[nodiscard]] Result<NearestMachine> nearest_machine(std::string_view device, std::int32_t ranks,
                                                      std::int32_t num_sms = 0);
+/// The same of another process, by its files.
+[[nodiscard]] Result<NearestMachine> nearest_machine_of(const MachineTexts& texts, std::string_view device,
+                                                        std::int32_t ranks, std::int32_t num_sms = 0);
 /// The same on all hosts: what one of them measured of itself is left out.
 [[nodiscard]] Result<NearestMachine> nearest_machine_of_hosts(std::string_view device, std::int32_t ranks,
                                                               std::int32_t num_sms = 0);

@@ -37,6 +37,9 @@ enum class TuneMode : std::uint8_t {
 /// memory.
 [[nodiscard]] std::filesystem::path store_path();
 
+/// A path of a store that is in memory on purpose.
+inline constexpr const char* kInMemory = ":memory:";
+
 /// The key's bucket of rows: rows that differ by no more than this factor may share a strategy.
 inline constexpr double kNearestRows = 4.0;
 
