@@ -22,6 +22,9 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from host_script import expect, run_checks  # noqa: E402
 from syncopate.torch import context_parallel  # noqa: E402
+from torch._dynamo.backends.common import aot_autograd  # noqa: E402
+from torch._inductor.decomposition import select_decomp_table  # noqa: E402
+from torch._inductor.fx_passes.joint_graph import joint_graph_passes, lazy_init  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.nn.attention import varlen  # noqa: E402
@@ -278,6 +281,33 @@ def check_held(_name: str, _size: int) -> None:
     with sy.context_parallel():
         with FakeTensorMode() as mode, told("is traced where an object holds it"):
             held(*map(mode.from_tensor, own))
+
+
+def check_written_out(_name: str, _size: int) -> None:
+    """What a program writes out is left as it is, also where Inductor's patterns make torch's attention of it."""
+
+    def written(q, k, v):
+        return (q @ k.transpose(-2, -1) / D**0.5).softmax(-1) @ v
+
+    made = []
+
+    def patterns(graph, _):
+        lazy_init()
+        joint_graph_passes(graph)
+        made.extend(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    own = [drawn().float() for _ in range(3)]
+    with sy.context_parallel(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that none is taken
+        with torch.no_grad():
+            o = torch.compile(
+                written,
+                backend=aot_autograd(fw_compiler=patterns, decompositions=select_decomp_table()),
+                fullgraph=True,
+            )(*own)
+    expect(any("scaled_dot_product" in name for name in made), f"no pattern was met: {made}")
+    torch.testing.assert_close(o, written(*own))
 
 
 def check_transformers(_name: str, size: int) -> None:

@@ -17,6 +17,8 @@ of torch functions is not there while a checkpointed block runs again in the bac
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -41,6 +43,7 @@ from .local_attention import Refusal
 _FUNCTION = "scaled_dot_product_attention"
 _OF_MODULES = tuple(signature(functional.multi_head_attention_forward).parameters)
 _ROWS = 2  # the axis of rows
+_PATTERNS = os.path.join("torch", "_inductor", "fx_passes", "fuse_attention.py")
 
 
 @contextmanager
@@ -133,16 +136,27 @@ def _in_dispatcher() -> torch.library.Library:
 def _dispatched(*args: Any, **kwargs: Any) -> torch.Tensor:
     standing = _standing_in[-1:]  # in other threads none may be there any more
     tensors = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
-    if not standing or any(
-        isinstance(one, DTensor) for one in tensors
-    ):  # of which torch knows that they are sharded
+    # Of DTensors torch knows that they are sharded.
+    theirs = not standing or any(isinstance(one, DTensor) for one in tensors)
+    traced = not theirs and (torch.compiler.is_compiling() or detect_fake_mode(tensors) is not None)
+    if theirs or (traced and _is_inductors()):
         return getattr(torch.ops.aten, _FUNCTION).default.decompose(*args, **kwargs)
-    if torch.compiler.is_compiling() or detect_fake_mode(tensors) is not None:
+    if traced:
         raise ValueError(
             f"context_parallel: {_FUNCTION} (torch.ops.aten) is traced where an object holds it: the graph would attend so outside of the "
             "context, too: call it by its name in torch.nn.functional"
         )
     return standing[0](*args, **kwargs)
+
+
+def _is_inductors() -> bool:
+    """Whether Inductor traces what it puts in the place of attention that a program writes out, which is left as it is."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_PATTERNS):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _without_weights(before: Any) -> Any:
