@@ -67,12 +67,19 @@ protected:
     /// The number of a route's expert; experts_: it names none.
     [[nodiscard]] std::int64_t expert_of(Tensors tensors, std::int64_t route) const;
 
-    /// The slots of a stage, from the records of its groups: those of group `begins`, of the next ones, and at last of those
-    /// before it. The groups' own numbers begin with `first`. A slot's tile is its first row times `columns`, plus its column.
-    void make_slots(std::string_view kernel, std::int64_t first, const HostGroups& groups,
-                    std::int64_t columns, std::int64_t begins) const;
+    /// How a stage's groups are cut into slots. Their own numbers begin with `first`.
+    struct Cut {
+        std::int64_t first = 0;
+        std::int64_t rows = 0;  ///< of a slot
+        std::int64_t columns =
+            1;  ///< slots beside each other; a slot's tile is its first row times these, plus its column
+    };
+    /// The slots of a stage, from the records of its groups, group after group as `order` says. Fails, as a fault of ours, where
+    /// the table has no room for them.
+    [[nodiscard]] Status make_slots(std::string_view kernel, const HostGroups& groups, const Cut& cut,
+                                    const std::vector<std::int64_t>& order) const;
     /// Those of the two products, of this rank's experts.
-    void make_product_slots(const HostGroups& runs) const;
+    [[nodiscard]] Status make_product_slots(const HostGroups& runs) const;
     /// What the calls of all ranks had: rows over the bound, and ids that name no expert.
     void tell(std::int64_t over, std::uint32_t bad) const;
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "bundle/host_mixture.hpp"
 #include "syncopate/at.hpp"
@@ -100,10 +101,13 @@ private:
             scratch<std::int32_t>("order")[group[expert] + scratch<std::int32_t>("position")[route]] =
                 static_cast<std::int32_t>(route);
         }
-        // The next rank's experts first: all ranks sending to one would leave the links to the others idle.
-        make_slots("moe_dispatch", 0, going, 1, (rank() + 1) % ranks_ * own_);
-        make_product_slots(laid_at(counts, rank()).runs);
-        return Done{};
+        // As moe_layout orders them (kernels/moe.py): the first expert of each rank, the next rank's first, then the second.
+        std::vector<std::int64_t> order;
+        for (std::int64_t i = 0; i < experts_; ++i)
+            order.push_back((rank() + 1 + i % ranks_) % ranks_ * own_ + i / ranks_);
+        const std::int64_t rows = ops::mixture_sending(planned_->problem, planned_->strategy).rows;
+        SYNCOPATE_TRY(make_slots("moe_dispatch", going, {.rows = rows}, order));
+        return make_product_slots(laid_at(counts, rank()).runs);
     }
 
     [[nodiscard]] Status dispatch(const TableSlot& slot, Tensors tensors) const {

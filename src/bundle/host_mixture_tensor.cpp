@@ -107,8 +107,7 @@ private:
             runs.rows.push_back(places[at((expert + 1) * ranks_ - 1)].end - begin);
         }
         tell(0, bad);
-        make_product_slots(runs);
-        return Done{};
+        return make_product_slots(runs);
     }
 
     [[nodiscard]] Status spread(const TableSlot& slot) const {

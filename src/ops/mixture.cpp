@@ -133,6 +133,10 @@ MixtureSending mixture_sending(std::int64_t routes, std::int64_t row_bytes, std:
             .apart = true};
 }
 
+MixtureSending mixture_sending(const Problem& problem, const Strategy& strategy) {
+    return MixtureSizes(problem, strategy).sending();
+}
+
 MixtureSending MixtureSizes::sending() const {
     return mixture_sending(tokens * topk, hidden * item, programs);
 }

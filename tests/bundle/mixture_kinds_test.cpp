@@ -14,6 +14,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/bundle/host_kernel.hpp"
 #include "syncopate/bundle/program.hpp"
+#include "syncopate/ops/mixture.hpp"
 #include "syncopate/ops/operators.hpp"
 
 namespace syncopate::bundle {
@@ -128,6 +129,46 @@ private:
 ops::Strategy tile_for(const ops::Problem& problem) {
     const std::int32_t width = problem.scales == ops::Scales::none ? 16 : 128;
     return {.tiles = {{.block_m = 16, .block_n = width, .block_k = width, .stages = 1}}, .programs = 4};
+}
+
+// From 32 MiB of a rank's rows on, more rows are sent at a time than a product's tile has.
+TEST(BundleMixture, SendsManyRowsAtATimeWhereThereAreMany) {
+    constexpr int64_t kMany = 2048, kWide = 2048;
+    Bundle made = mixture();
+    made.op->problem = *ops::parse_problem("moe:T=2048,E=4,topk=2,H=2048,F=1,dtype=fp32,sms=4,ranks=2");
+    made.op->buckets.front().rows = kMany;
+    ASSERT_GT(ops::mixture_sending(made.op->problem, one_tile()).rows, one_tile().tiles.front().block_m);
+    const auto of_rank = [](sy_op* op, int rank) {
+        std::vector<Given> given;
+        for (int32_t i = 0; i < sy_num_operands(op); ++i) given.emplace_back(op, i);
+        ASSERT_EQ(given.size(), 6U);
+        Given &x = given[0], &ids = given[1], &weights = given[2], &w1 = given[3], &w2 = given[4],
+              &y = given[5];
+        // A token has one element, each expert's w1 its number in all.
+        for (int64_t token = 0; token < kMany; ++token) x.set(token * kWide + token % kWide, 1);
+        for (int64_t route = 0; route < kMany * kTopk; ++route) weights.set(route, 1);
+        for (int64_t i = 0; i < w1.elements; ++i)
+            w1.set(i, static_cast<double>(2 * rank + i / (w1.elements / 2) + 1));
+        for (int64_t i = 0; i < w2.elements; ++i) w2.set(i, 1);
+        for (const bool even : {true, false}) {
+            const auto expert = [&](int64_t route) { return even ? route % kExperts : 3 * (route % 2); };
+            for (int64_t route = 0; route < kMany * kTopk; ++route)
+                ids.set(route, static_cast<double>(expert(route)));
+            std::vector<const sy_tensor*> tensors;
+            for (Given& one : given) tensors.push_back(&one.tensor);
+            OK(sy_run(op, tensors.data(), 6, nullptr));
+            OK(sy_status(op));
+            for (int64_t token = 0; token < kMany; ++token) {
+                double wanted = 0;
+                for (int64_t route = token * kTopk; route < (token + 1) * kTopk; ++route)
+                    wanted += static_cast<double>((expert(route) + 1) * (expert(route) + 1));
+                for (const int64_t column : {int64_t{0}, kWide - 1})
+                    ASSERT_EQ(y.get(token * kWide + column), wanted)
+                        << "rank " << rank << ", token " << token;
+            }
+        }
+    };
+    with_ops(made, 2, of_rank, kMany);
 }
 
 TEST(BundleMixture, OfEachKindIsCalledFromCWithAnyIds) {

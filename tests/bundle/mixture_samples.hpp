@@ -93,12 +93,13 @@ struct Call {
 };
 
 /// `work` on each rank, with its op.
-inline void with_ops(const Bundle& made, int ranks, const std::function<void(sy_op*, int)>& work) {
+inline void with_ops(const Bundle& made, int ranks, const std::function<void(sy_op*, int)>& work,
+                     int64_t rows = kTokens) {
     with_bundle(made, ranks, [&](sy_comm* comm, sy_bundle* opened, int rank) {
         sy_op* op = nullptr;
         sy_prepare_config prepare{};
         prepare.size = sizeof(prepare);
-        prepare.rows = kTokens;
+        prepare.rows = rows;
         OK(sy_prepare(comm, opened, &prepare, &op));
         work(op, rank);
         OK(sy_op_destroy(op));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <numeric>
 
@@ -84,6 +85,28 @@ TEST(StridedCopy, MovesExactlyTheBox) {
         const auto k = static_cast<std::size_t>(i);
         EXPECT_EQ(dst[k], plan::contains(region, element) ? src[k] : 0) << i;
     }
+}
+
+TEST(StridedCopy, IsMadeInOrderWhereAnotherMayReadWhatItWrites) {
+    const StridedCopy rows{
+        .src = 1000, .dst = 5000, .width = 16, .height = 4, .src_pitch = 32, .dst_pitch = 64};
+    const auto with = [&](std::uint64_t src, std::uint64_t dst, std::uint64_t width) {
+        const StridedCopy other{.src = src, .dst = dst, .width = width};
+        const std::array<const StridedCopy*, 2> copies{&rows, &other}, reversed{&other, &rows};
+        EXPECT_EQ(depend(copies), depend(reversed));
+        return depend(copies);
+    };
+    EXPECT_FALSE(with(2000, 6000, 100));
+    EXPECT_FALSE(with(1000, 6000, 100)) << "both may read the same";
+    EXPECT_TRUE(with(5191, 6000, 100)) << "reads the last row";
+    EXPECT_FALSE(with(5208, 6000, 100)) << "begins behind it";
+    EXPECT_TRUE(with(4000, 6000, 1001));
+    EXPECT_FALSE(with(4000, 6000, 1000));
+    EXPECT_TRUE(with(2000, 1100, 8)) << "writes what the rows are read from";
+    EXPECT_FALSE(with(5000, 6000, 0)) << "of nothing";
+    const std::array<const StridedCopy*, 1> alone{&rows};
+    EXPECT_FALSE(depend(alone));
+    EXPECT_FALSE(depend({}));
 }
 
 TEST(KernelArguments, AreLaidOutAsTheLauncherPassesThem) {

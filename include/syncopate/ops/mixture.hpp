@@ -24,8 +24,8 @@ inline constexpr std::int64_t kNoRoute = -1;
 [[nodiscard]] std::int64_t mixture_block(std::int64_t tokens, std::int64_t programs);
 
 /// How a rank's rows are sent to their experts: `programs`, each of so many `rows` at a time. Few rows by many programs, beside which
-/// the first product starts; many by few, `apart`: they fill their multiprocessors, so that what they send, which waits for the
-/// link, holds up no loads of that product, whose programs on the other multiprocessors take its tiles in turns.
+/// the first product starts; many by few, `apart`: with as many threads as fill their multiprocessors (Python's mixture_stages.py), so that what they send,
+/// which waits for the link, holds up no loads of that product, whose programs on the other multiprocessors take its tiles in turns.
 struct MixtureSending {
     std::int64_t rows = 0;
     std::int64_t programs = 0;
@@ -33,6 +33,8 @@ struct MixtureSending {
 };
 [[nodiscard]] MixtureSending mixture_sending(std::int64_t routes, std::int64_t row_bytes,
                                              std::int64_t programs);
+/// Of a problem's own rows, by a complete strategy.
+[[nodiscard]] MixtureSending mixture_sending(const Problem& problem, const Strategy& strategy);
 
 /// Why no program of the problem can be made by the strategy, where the problem itself is one that can (problem_objection); "" where
 /// one can. A strategy may come from a file: what passes here overflows no number of a table.

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "runtime/signals/turns.hpp"
 #include "syncopate/at.hpp"
@@ -128,6 +130,36 @@ void Turns::copy(const StridedCopy& copy) {
     };
     each_row(copy.src, copy.src_plane, copy.src_pitch, [&](std::uint64_t row) { read(row, copy.width); });
     each_row(copy.dst, copy.dst_plane, copy.dst_pitch, [&](std::uint64_t row) { write(row, copy.width); });
+}
+
+namespace {
+
+struct Range {
+    std::uint64_t begin, end;
+    [[nodiscard]] bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
+};
+
+Range range_of(const StridedCopy& copy, std::uint64_t address, std::uint64_t pitch, std::uint64_t plane) {
+    if (copy.bytes() == 0) return {address, address};
+    return {address, address + (copy.depth - 1) * plane + (copy.height - 1) * pitch + copy.width};
+}
+
+Range written_by(const StridedCopy& copy) { return range_of(copy, copy.dst, copy.dst_pitch, copy.dst_plane); }
+
+}  // namespace
+
+bool depend(std::span<const StridedCopy* const> copies) {
+    Range written{.begin = std::numeric_limits<std::uint64_t>::max(), .end = 0};
+    for (const StridedCopy* copy : copies) {
+        const Range one = written_by(*copy);
+        written = {std::min(written.begin, one.begin), std::max(written.end, one.end)};
+    }
+    return std::ranges::any_of(copies, [&](const StridedCopy* reader) {
+        const Range read = range_of(*reader, reader->src, reader->src_pitch, reader->src_plane);
+        return read.meets(written) && std::ranges::any_of(copies, [&](const StridedCopy* writer) {
+                   return writer != reader && read.meets(written_by(*writer));
+               });
+    });
 }
 
 }  // namespace syncopate::runtime

@@ -54,7 +54,7 @@ struct AttentionOptions {
     std::int32_t ulysses = 1;  ///< ranks that exchange heads for rows; they are neighbours
     std::int32_t inner = 0;    ///< double_ring: ranks (after `ulysses`) of an inner ring; 0: half of them
     std::int32_t split = 1;    ///< chunks into which each run of rows is cut
-    /// A member's heads of K and V go in so many parts, each with its Q; in the backward where all ranks exchange heads.
+    /// A member's heads of K and V go in so many parts, each with its Q.
     std::int32_t parts = 1;
     std::vector<Rows> rows;      ///< by rank
     std::vector<Rows> attended;  ///< by rank, rows of K and V that its rows attend to; empty: all

@@ -44,6 +44,10 @@ struct BoxView {
 [[nodiscard]] Result<std::vector<StridedCopy>> copies_between(const BoxView& src, const BoxView& dst,
                                                               std::size_t element_size);
 
+/// Whether one may read what another one writes, as where an operand lies in the memory that others are copied to: they are
+/// then to be made in order.
+[[nodiscard]] bool depend(std::span<const StridedCopy* const> copies);
+
 /// Does them with the CPU.
 void copy_on_host(const StridedCopy& copy);
 

@@ -104,10 +104,12 @@ Status enqueue_copy(const CudaApi& api, const StridedCopy& copy, CUstream stream
 
 Status enqueue_local_copies(const CudaContext& context, const DeviceModule& module,
                             std::span<const StridedCopy* const> copies, CUstream stream) {
-    // One that is small and in one piece takes the driver's copy no longer than a kernel.
+    // One alone that is small takes the driver's copy no longer than a kernel.
     constexpr std::uint64_t kLarge = 1 << 20;
-    if (copies.size() == 1 && (copies.front()->bytes() < kLarge))
-        return enqueue_copy(context.api(), *copies.front(), stream);
+    if ((copies.size() == 1 && copies.front()->bytes() < kLarge) || depend(copies)) {
+        for (const StridedCopy* copy : copies) SYNCOPATE_TRY(enqueue_copy(context.api(), *copy, stream));
+        return Done{};
+    }
     device::CopyBoxesArguments boxes{};
     for (const StridedCopy* copy : copies) {
         const std::optional<device::CopyBox> box = box_of(*copy);

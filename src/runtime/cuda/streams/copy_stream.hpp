@@ -15,7 +15,8 @@ namespace syncopate::runtime {
 Status enqueue_copy(const CudaApi& api, const StridedCopy& copy, CUstream stream);
 
 /// Several, within the memory of `context`'s GPU: by one kernel where they are many or large (copy_boxes.cu), those that it does not
-/// take, as their rows are no multiples of 16 bytes, one by one. None may write what another reads or writes.
+/// take, as their rows are no multiples of 16 bytes, one by one. No two may write the same. Where one may read what another writes,
+/// they go in the order given.
 Status enqueue_local_copies(const CudaContext& context, const DeviceModule& module,
                             std::span<const StridedCopy* const> copies, CUstream stream);
 

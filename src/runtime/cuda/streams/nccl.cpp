@@ -415,7 +415,7 @@ Status Nccl::exchange(std::span<const Block> blocks, CUstream stream) const {
         std::vector<Block> parts;
         for (const Block& block : blocks) {
             const Block part = part_of(block, link.first);
-            if (part.bytes > 0 || block.bytes == 0) parts.push_back(part);
+            if (part.bytes > 0) parts.push_back(part);
         }
         const bool first = link.first == 1;
         const CUstream by = first ? stream : beside_[at(link.first - 2)].stream();
