@@ -25,6 +25,7 @@ from .moe import (
     check_words,
     finish,
     judged,
+    of_any_rank,
     route,
     run_layers,
 )
@@ -220,6 +221,7 @@ def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace)
         for name in options.ways.split(","):
             if name == "ours":
                 continue
+            reason = ""
             try:
                 call = getattr(case, name)()
                 made = call()
@@ -231,9 +233,12 @@ def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace)
                     ).item()
                     if not off < TOLERANCE:
                         raise ArithmeticError(f"off by {off:.2g} of the norm of ours")
-                rows.append(Candidate(name, lambda _, call=call: call(), visible=False))
             except Exception as error:  # noqa: BLE001 - the others are still to be measured
-                left_out[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            if reason := of_any_rank(reason):
+                left_out[name] = reason
+            else:
+                rows.append(Candidate(name, lambda _, call=call: call(), visible=False))
         entry: dict[str, Any] = {"rows": measure(rows, options.rounds), "floors": case.floors()}
     finally:
         ours.close()  # type: ignore[attr-defined]

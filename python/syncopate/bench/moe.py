@@ -183,6 +183,15 @@ class Case:
         }
 
 
+def of_any_rank(reason: str) -> str:
+    """The first rank's that has one: what one rank leaves out, the others would wait for. Collective."""
+    import torch.distributed as dist
+
+    reasons = [""] * dist.get_world_size()
+    dist.all_gather_object(reasons, reason)
+    return next(filter(None, reasons), "")
+
+
 def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace) -> dict[str, Any]:
 
     from ..call import cache
@@ -200,6 +209,7 @@ def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace)
     ways |= {name: (functools.partial(getattr(moe_peers, name), case), name != "nccl") for name in asked}
     right: list[Any] = []
     for name, (make, captured) in ways.items():
+        reason = ""
         try:
             call = case.trained(make()) if options.backward else make()
             made = call()
@@ -217,11 +227,15 @@ def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace)
                     run = capture(call).replay
                 except Exception as error:  # noqa: BLE001 - it is measured all the same
                     left_out[f"a graph of {name}"] = f"{type(error).__name__}: {str(error).splitlines()[:1]}"
-            rows.append(Candidate(name, lambda _, run=run: run(), visible=False))
         except Exception as error:  # noqa: BLE001 - the others are still to be measured
-            if name == "ours":
-                raise
-            left_out[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        reason = of_any_rank(reason)
+        if reason and name == "ours":
+            raise RuntimeError(reason)
+        if reason:
+            left_out[name] = reason
+        else:
+            rows.append(Candidate(name, lambda _, run=run: run(), visible=False))
     if "products" in options.ways.split(",") and not options.backward and case.gpu:
         alone = capture(products_alone(case)).replay
         rows.append(Candidate("products", lambda _: alone(), visible=False))
