@@ -13,7 +13,7 @@ import statistics
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,6 @@ class Report:
     emitted: str
     original: str
     coordinates: list[tuple[int, int]]  # by tile: the first row and column of its output
-    columns: int  # of tiles, in the widest row
 
 
 HOST = Setting("host", 4, 256, 192, 256, "fp32", 1e-5, 3, host_delay=0.2)
@@ -73,6 +72,7 @@ def work(place: Place, setting: Setting) -> Report:
     from ..call.arguments import DTYPES
     from ..group import of_folder
     from ..ops.operator import problem_of
+    from ..ops.shards import rows_of
     from ..strategy import SMALL, Strategy, recorded
 
     m, n, k, dtype = setting.m, setting.n, setting.k, DTYPES[setting.dtype]
@@ -95,9 +95,8 @@ def work(place: Place, setting: Setting) -> Report:
     # All of A is here only to check the result: the operator is given this rank's rows.
     whole = torch.randn(m, k, generator=generator).to(dtype).to(device)
     w = torch.randn(k, n, generator=generator).to(dtype).to(device)
-    (first, last), _ = shard_of(op.plan, place.rank)
     x = op.shard()
-    x.copy_(whole[first:last])
+    x.copy_(whole[rows_of(m, place.size, place.rank)])
 
     y = torch.empty(m, n, dtype=dtype, device=device)
     for _ in range(3 if cuda else 1):
@@ -124,7 +123,6 @@ def work(place: Place, setting: Setting) -> Report:
         matmul = statistics.median(
             microseconds(device, lambda: torch.mm(whole, w)) for _ in range(setting.calls)
         )
-    coordinates = tile_coordinates(op)
     report = Report(
         rank=place.rank,
         microseconds=statistics.median(times),
@@ -138,8 +136,7 @@ def work(place: Place, setting: Setting) -> Report:
         kernel=op.kernel.__name__,
         emitted=op.prepared.source,
         original=op.fused.source,
-        coordinates=coordinates,
-        columns=max(sum(row == other for other, _ in coordinates) for row in {row for row, _ in coordinates}),
+        coordinates=tile_coordinates(op),
     )
     op.close()
     return report
@@ -155,14 +152,6 @@ def microseconds(device: Any, call: Callable[[], Any]) -> float:
     elapsed = stopwatch(device)
     call()
     return elapsed()
-
-
-def shard_of(plan: Any, rank: int) -> list[tuple[int, int]]:
-    from ..call.places import shard_box
-
-    box = shard_box(plan, rank, "A")
-    assert box is not None
-    return box
 
 
 def tile_coordinates(op: Any) -> list[tuple[int, int]]:
@@ -251,60 +240,43 @@ def show_kernel(report: Report) -> list[str]:
     return lines
 
 
-def owners(report: Report, setting: Setting) -> list[int]:
-    """By tile, the rank that its rows come from (a tile that straddles: the last of them to arrive here)."""
-    when = {report.rank: -1}
-    regions: dict[int, tuple[int, int]] = {}
-    for chunk in report.recorded.chunks:
-        when[chunk.source] = chunk.time
-        begin, end = regions.get(chunk.source, chunk.region[0])
-        regions[chunk.source] = (min(begin, chunk.region[0][0]), max(end, chunk.region[0][1]))
-    heights = sorted({row for row, _ in report.coordinates}) + [setting.m]
-    bottom = dict(zip(heights, heights[1:], strict=False))
-    result = []
-    for row, _ in report.coordinates:
-        reads = [r for r, (begin, end) in regions.items() if begin < bottom[row] and end > row]
-        covered = sum(min(regions[r][1], bottom[row]) - max(regions[r][0], row) for r in reads)
-        if covered < bottom[row] - row:
-            reads.append(report.rank)
-        result.append(max(reads, key=lambda r: when[r]))
-    return result
+def owner_of(report: Report, setting: Setting, tile: int) -> int:
+    """The rank whose rows of A the tile begins with."""
+    from ..ops.shards import rows_of
+
+    row = report.coordinates[tile][0]
+    return next(r for r in range(setting.ranks) if row < rows_of(setting.m, setting.ranks, r).stop)
 
 
 def show_order(report: Report, setting: Setting, most: int = 16) -> list[str]:
     """The tiles of C as a picture: rows and columns as in C, in each cell when this rank runs the tile."""
-    position = {
-        run.tile: index for index, run in enumerate(sorted(report.recorded.tiles, key=lambda t: t.slot))
-    }
-    owner = owners(report, setting)
+    runs = sorted(report.recorded.tiles, key=lambda run: run.slot)
+    position = {run.tile: index for index, run in enumerate(runs)}
     rows: dict[int, list[int]] = {}
     for tile in sorted(range(len(report.coordinates)), key=lambda t: report.coordinates[t]):
         rows.setdefault(report.coordinates[tile][0], []).append(tile)
-    starts = sorted(rows)
-    total = len(report.coordinates)
-    small = len(starts) <= most and report.columns <= 16
-    each = -(-len(starts) // most)
-    lines = []
+    starts = [*rows, setting.m]
+    each = -(-len(rows) // most)
+    small = each == 1 and max(map(len, rows.values())) <= 16
     if small:
         about = f"Each cell is a tile of C; the number says when rank {report.rank} runs it, 0 first."
     else:
-        what, them = (f"{each} tiles", "them") if each > 1 else ("a tile", "it")
         about = (
-            f"Each digit is {what} of C; it says when rank {report.rank} runs {them}: 0 in the first tenth of the call's "
-            "tiles, 9 in the last."
+            f"A digit is {each} tile{'s' * (each > 1)} of C; it says when rank {report.rank} runs them: 0 in the first tenth "
+            "of the call's tiles, 9 in the last."
         )
-    lines += textwrap.wrap(about, WIDTH)
-    lines += ["", f"  rows of C      A's rows from   columns of C, 0 to {setting.n - 1}"]
-    for first in range(0, len(starts), each):
+    lines = [*textwrap.wrap(about, WIDTH), ""]
+    lines.append(f"  rows of C      A's rows from   columns of C, 0 to {setting.n - 1}")
+    for first in range(0, len(rows), each):
         band = starts[first : first + each]
-        end = starts[first + each] if first + each < len(starts) else setting.m
-        sources = sorted({owner[tile] for start in band for tile in rows[start]})
+        sources = sorted({owner_of(report, setting, rows[start][0]) for start in band if start in rows})
         names = ", ".join("own" if source == report.rank else f"rank {source}" for source in sources)
         cells = []
         for column in range(len(rows[band[0]])):
-            mean = statistics.mean(position.get(rows[start][column], 0) for start in band)
-            cells.append(f"{mean:3.0f}" if small else str(min(9, int(10 * mean / total))))
-        lines.append(f"  {f'{band[0]}:{end}':<13}  {names:<14}  {(' ' if small else '').join(cells)}")
+            mean = statistics.mean(position.get(rows[start][column], 0) for start in band if start in rows)
+            cells.append(f"{mean:4.0f}" if small else str(int(10 * mean / len(report.coordinates))))
+        box = f"{band[0]}:{starts[min(first + each, len(rows))]}"
+        lines.append(f"  {box:<13}  {names:<14} {' ' * (not small)}{''.join(cells)}")
     return lines
 
 
@@ -313,69 +285,45 @@ def show_timeline(reports: Sequence[Report], setting: Setting) -> list[str]:
     single = all(len({t.program for t in r.recorded.tiles}) == 1 for r in reports)
     shown = list(reports) if single else [reports[0]]
     begin, end = min(r.recorded.begin for r in shown), max(r.recorded.end for r in shown)
-    scale = BAR / max(end - begin, 1)
-    lines = textwrap.wrap(
+    column = max(end - begin, 1) / BAR
+    about = (
         "A digit is the rank whose rows of A arrive (chunks) or are being multiplied (tiles); '.' is waiting."
-        + (
-            ""
-            if single
-            else f" This is rank {shown[0].rank}, and a few of its programs (each runs on one multiprocessor)."
-        ),
-        WIDTH,
     )
-    ruler = "".join("|" if column % (BAR // 4) == 0 else " " for column in range(BAR + 1))
+    if not single:
+        about += (
+            f" This is rank {shown[0].rank}, and a few of its programs (each runs on one multiprocessor)."
+        )
     marks = f"{'':18}0"
     for quarter in range(1, 5):
         label = duration((end - begin) * quarter / 4)
         marks = marks.ljust(18 + quarter * BAR // 4 - len(label) // 2) + label
-    lines += ["", marks[:100].rstrip(), f"{'':18}{ruler}"]
+    ruler = ("|" + " " * (BAR // 4 - 1)) * 4 + "|"
+    lines = [*textwrap.wrap(about, WIDTH), "", marks[:WIDTH].rstrip(), f"{'':18}{ruler}"]
     for report in shown:
-        bar = [" "] * (BAR + 1)
+        came = [" "] * (BAR + 1)
         for chunk in report.recorded.chunks:
-            at = min(BAR, int((chunk.time - begin) * scale))
-            while at < BAR and bar[at] != " ":
+            at = min(BAR, int((chunk.time - begin) / column))
+            while at < BAR and came[at] != " ":
                 at += 1
-            bar[at] = digit(chunk.source)
-        lines.append(f"{f'rank {report.rank}, chunks' if single else 'chunks':<18}{''.join(bar)}".rstrip())
-        owner = owners(report, setting)
+            came[at] = digit(chunk.source)
+        lines += ["", f"{f'rank {report.rank}, chunks' if single else 'chunks':<18}{''.join(came)}".rstrip()]
         programs = sorted({t.program for t in report.recorded.tiles})
-        count = min(8, len(programs))
-        for program in [programs[i * (len(programs) - 1) // max(count - 1, 1)] for i in range(count)]:
-            bar = [" "] * (BAR + 1)
-            covered = [0.0] * (BAR + 1)  # the longest part of a column so far
-            for run in report.recorded.tiles:
-                if run.program == program:
-                    paint(bar, covered, (run.wait_begin - begin) * scale, (run.start - begin) * scale, ".")
-                    paint(
-                        bar,
-                        covered,
-                        (run.start - begin) * scale,
-                        (run.end - begin) * scale,
-                        digit(owner[run.tile]),
-                    )
-                    for phase_begin, over, _ in run.phases:
-                        paint(
-                            bar,
-                            covered,
-                            (phase_begin - begin) * scale,
-                            (over - begin) * scale,
-                            ".",
-                            over=True,
-                        )
-            lines.append(f"{'        tiles' if single else f'program {program}':<18}{''.join(bar)}".rstrip())
-        if single and report is not shown[-1]:
-            lines.append("")
+        for program in programs[:: -(-len(programs) // 8)]:
+            runs = [run for run in report.recorded.tiles if run.program == program]
+            moments = [begin + (at + 0.5) * column for at in range(BAR)]
+            bar = "".join(seen_at(report, setting, runs, moment) for moment in moments)
+            lines.append(f"{'        tiles' if single else f'program {program}':<18}{bar}".rstrip())
     return lines
 
 
-def paint(
-    bar: list[str], covered: list[float], begin: float, end: float, mark: str, over: bool = False
-) -> None:
-    """Marks the columns of which [begin, end) takes more than what is there already."""
-    for column in range(max(0, int(begin)), min(len(bar), int(end) + 1)):
-        part = min(end, column + 1) - max(begin, column)
-        if part > covered[column] or (over and part > 0.5):
-            bar[column], covered[column] = mark, part
+def seen_at(report: Report, setting: Setting, runs: Sequence[trace.TileRun], moment: float) -> str:
+    """What a program did then, of those tiles: a digit, "." while it waited, or nothing."""
+    for run in runs:
+        if run.wait_begin <= moment < run.end:
+            waits = [(run.wait_begin, run.start), *(phase[:2] for phase in run.phases)]
+            waited = any(begin <= moment < over for begin, over in waits)
+            return "." if waited else digit(owner_of(report, setting, run.tile))
+    return " "
 
 
 def show_arrivals(report: Report, most: int = 8) -> list[str]:
@@ -383,12 +331,10 @@ def show_arrivals(report: Report, most: int = 8) -> list[str]:
     total = len(recorded.tiles)
     lines = [f"  on rank {report.rank}: a chunk of A     arrived after   tiles finished by then"]
     step = max(1, -(-len(recorded.chunks) // most))
-    for chunk in [*recorded.chunks[::step][: most - 1], recorded.chunks[-1]]:
+    for chunk in [*recorded.chunks[:-1:step], recorded.chunks[-1]]:
         box = f"rows {chunk.region[0][0]}:{chunk.region[0][1]} from rank {chunk.source}"
         done = recorded.finished_by(chunk.time)
-        row = f"  {box:<30}  {duration(chunk.time - recorded.begin):>13}   {done:>5} of {total}"
-        if not lines[-1].startswith(row):
-            lines.append(row)
+        lines.append(f"  {box:<30}  {duration(chunk.time - recorded.begin):>13}   {done:>5} of {total}")
     last = recorded.chunks[-1].time
     started = sum(t.start < last for t in recorded.tiles)
     about = (
@@ -468,7 +414,7 @@ def choose(options: argparse.Namespace) -> tuple[Setting, str]:
     """The setting for this machine, and a line that says why when it is not the obvious one."""
     from .. import ranks
 
-    host = Setting(**{**HOST.__dict__, "ranks": options.ranks or HOST.ranks})
+    host = replace(HOST, ranks=options.ranks or HOST.ranks)
     if options.device == "host":
         return host, ""
     try:
@@ -481,7 +427,7 @@ def choose(options: argparse.Namespace) -> tuple[Setting, str]:
     else:
         reason = ranks.run(1, gpu_probe, timeout=120)[0]
     if not reason:
-        return Setting(**{**GPUS.__dict__, "ranks": wanted}), ""
+        return replace(GPUS, ranks=wanted), ""
     if options.device == "cuda":
         raise RankError(f"{reason}; use --device host", 3)
     return host, f"{reason}: running on the host instead" if count else ""
