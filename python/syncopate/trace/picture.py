@@ -28,7 +28,10 @@ MARKS = {
     "made": ("D", 0.7, 0.3),
     "summed": ("s", 0.8, 0.3),
 }  # marker, size, place in the lane
-MARGIN = (0.42, 0.55)  # inches above and below the bands
+GAP, MARGIN = 0.12, (0.42, 0.55)  # inches between the bands; above and below them
+
+#: (tile, begin, end, colour) of a bar.
+Span = tuple[TileRun, int, int, str]
 
 
 class PictureError(RuntimeError):
@@ -58,23 +61,21 @@ def draw(traces: Sequence[Trace], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    bands = [_Band(trace) for trace in traces]
-    height = sum(band.inches for band in bands) + 0.12 * (len(bands) - 1)
+    bands: list[_Band] = []
+    for trace in traces:
+        bands.append(_Band(trace, bands[-1].bottom + GAP if bands else 0.0))
+    height = bands[-1].bottom if bands else LANE
     whole = height + sum(MARGIN)
     figure = Figure(figsize=(13, whole), dpi=130)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.075, MARGIN[1] / whole, 0.915, height / whole))
     zero = origins(traces)
-    last = max(((t.end - zero[t.rank]) / 1e3 for t in traces), default=1.0)
-    unit, scale = ("ms", 1e3) if last > 5e3 else ("µs", 1.0)
+    last = max((t.end - zero[t.rank] for t in traces), default=1)
+    unit, scale = ("ms", 1e6) if last > 5e6 else ("µs", 1e3)
 
     def at(rank: int, moment: int) -> float:
-        return (moment - zero[rank]) / 1e3 / scale
+        return (moment - zero[rank]) / scale
 
-    top = 0.0
-    for band in bands:
-        band.place(top)
-        top += band.inches + 0.12
     for band in bands:
         band.draw(axes, at)
     if common_clock(traces):
@@ -83,8 +84,7 @@ def draw(traces: Sequence[Trace], path: Path) -> None:
     axes.set_ylim(height, 0)
     axes.set_yticks([])
     axes.set_xlabel(_clock_line(traces, unit), fontsize=9)
-    for side in ("left", "right", "top"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["left", "right", "top"]].set_visible(False)
     _legend(figure, traces)
     figure.savefig(path, format="png")
 
@@ -92,96 +92,56 @@ def draw(traces: Sequence[Trace], path: Path) -> None:
 class _Band:
     """One rank's part of the picture, in inches from the top."""
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+    def __init__(self, trace: Trace, top: float) -> None:
+        self.trace, self.top = trace, top
         self.programs = sorted({tile.program for tile in trace.tiles})
-        least, most = PROGRAM
-        self.row = max(least, min(most, BAND / max(1, len(self.programs))))
-        self.inches = LANE + self.row * len(self.programs)
-        self.top = 0.0
-
-    def place(self, top: float) -> None:
-        self.top = top
+        self.row = min(PROGRAM[1], max(PROGRAM[0], BAND / max(1, len(self.programs))))
+        self.bottom = top + LANE + self.row * len(self.programs)
 
     def lane(self, kind: str) -> float:
         """Where a mark of this kind stands."""
         return self.top + LANE * MARKS[kind][2]
 
     def draw(self, axes: Any, at: Any) -> None:
-        trace = self.trace
+        trace, own = self.trace, colour_of(self.trace.rank)
         begin, end = at(trace.rank, trace.begin), at(trace.rank, trace.end)
-        lane = [(begin, end - begin)]
-        axes.broken_barh(
-            lane, (self.top + 0.05, LANE - 0.1), color=colour_of(trace.rank), alpha=0.14, linewidth=0
-        )
-        transform = axes.get_yaxis_transform()
-        style = {"transform": transform, "ha": "right", "va": "center"}
-        axes.text(
-            -0.006,
-            self.top + LANE / 2,
-            f"rank {trace.rank}",
-            color=colour_of(trace.rank),
-            fontsize=10,
-            weight="bold",
-            **style,
-        )
-        middle = self.top + LANE + self.row * len(self.programs) / 2
-        count = f"{len(self.programs)} program{'s' * (len(self.programs) > 1)}"
+        axes.barh(self.top + LANE / 2, end - begin, LANE - 0.1, begin, color=own, alpha=0.14)
+        style = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center"}
+        name, count = f"rank {trace.rank}", f"{len(self.programs)} program{'s' * (len(self.programs) > 1)}"
+        axes.text(-0.006, self.top + LANE / 2, name, color=own, fontsize=10, weight="bold", **style)
+        middle = (self.top + LANE + self.bottom) / 2
         axes.text(-0.006, middle, count, color="#555555", fontsize=7.5, **style)
         self._draw_programs(axes, at)
-        self._draw_marks(axes, at)
+        for chunk in trace.chunks:
+            moment, colour = at(trace.rank, chunk.time), colour_of(chunk.source)
+            self._mark(axes, moment, "summed" if chunk.summed else "chunk", colour)
+            if not chunk.summed:
+                axes.vlines(moment, self.lane("chunk"), self.bottom, colour, (0, (2, 2)), linewidth=0.8)
+        for made in trace.made:
+            self._mark(axes, at(trace.rank, made.time), "made", own)
 
     def _draw_programs(self, axes: Any, at: Any) -> None:
-        rank = self.trace.rank
-        hatched = self.row >= HATCHED
-        colours = tile_colours(self.trace)
+        of_tiles = tile_colours(self.trace)
         sources = {chunk.signal: chunk.source for chunk in self.trace.chunks}
-        rows = {program: self.top + LANE + row * self.row for row, program in enumerate(self.programs)}
-        high = self.row * (0.86 if hatched else 1.0)
-
-        def box(tile: TileRun, begin: int, end: int) -> list[tuple[float, float]]:
-            left, right, top = at(rank, begin), at(rank, end), rows[tile.program]
-            return [(left, top), (right, top), (right, top + high), (left, top + high)]
-
-        spans = [span for tile in self.trace.tiles for span in spans_of(self.trace, tile, colours[tile.slot])]
-        tiles = [box(tile, begin, end) for tile, begin, end, _ in spans]
-        faces = [colour for *_, colour in spans]
-        _fill(axes, tiles, facecolors=faces, edgecolors="white", linewidths=0.5 if hatched else 0.1)
-        waits: dict[str, list] = {}
+        spans, waits = [], []
         for tile in self.trace.tiles:
+            spans += spans_of(self.trace, tile, of_tiles[tile.slot])
             for begin, over, signals in waits_of(tile):
                 waited = [colour_of(sources[s]) for s in signals if s in sources]
-                waits.setdefault(waited[-1] if waited else "#888888", []).append(box(tile, begin, over))
-        for colour, boxes in waits.items():
-            _fill(
-                axes,
-                boxes,
-                facecolors="white",
-                edgecolors=colour,
-                hatch="//////" if hatched else None,
-                linewidths=0.3,
-            )
-            if not hatched:
-                _fill(axes, boxes, facecolors=colour, alpha=0.3, linewidths=0)
+                waits.append((tile, begin, over, waited[-1] if waited else "#888888"))
+        wide = self.row >= HATCHED
+        colours = [colour for *_, colour in spans]
+        self._bars(axes, at, spans, color=colours, edgecolor="white", linewidth=0.5 if wide else 0.1)
+        colours = [colour for *_, colour in waits]
+        look = {"color": "white", "edgecolor": colours, "hatch": "//////"} if wide else {"color": colours}
+        self._bars(axes, at, waits, linewidth=0.3, alpha=1.0 if wide else 0.3, **look)
 
-    def _draw_marks(self, axes: Any, at: Any) -> None:
-        rank, bottom = self.trace.rank, self.top + self.inches
-        for chunk in self.trace.chunks:
-            kind = "summed" if chunk.summed else "chunk"
-            colour = colour_of(chunk.source)
-            self._mark(axes, at(rank, chunk.time), kind, colour)
-            if not chunk.summed:
-                ends = [self.lane(kind), bottom]
-                axes.plot(
-                    [at(rank, chunk.time)] * 2,
-                    ends,
-                    color=colour,
-                    linewidth=0.8,
-                    linestyle=(0, (2, 2)),
-                    zorder=3,
-                )
-        for made in self.trace.made:
-            self._mark(axes, at(rank, made.time), "made", colour_of(rank))
+    def _bars(self, axes: Any, at: Any, spans: Sequence[Span], **style: Any) -> None:
+        rank, first = self.trace.rank, self.top + LANE + self.row / 2
+        places = [first + self.row * self.programs.index(tile.program) for tile, *_ in spans]
+        begins = [at(rank, begin) for _, begin, _, _ in spans]
+        lengths = [at(rank, end) - begin for (_, _, end, _), begin in zip(spans, begins, strict=True)]
+        axes.barh(places, lengths, 0.9 * self.row, begins, **style)
 
     def _mark(self, axes: Any, x: float, kind: str, colour: str) -> None:
         marker, size, _ = MARKS[kind]
@@ -191,21 +151,14 @@ class _Band:
         )  # fmt: skip
 
 
-def _fill(axes: Any, boxes: list, **style: Any) -> None:
-    from matplotlib.collections import PolyCollection
-
-    axes.add_collection(PolyCollection(boxes, **style), autolim=False)
-
-
 def waits_of(tile: TileRun) -> list[tuple[int, int, list[int]]]:
     """(begin, over, signals) of each wait of a tile that waited for something."""
     first = [(tile.wait_begin, tile.start, tile.waits)] if tile.waits else []
     return first + [phase for phase in tile.phases if phase[2]]
 
 
-def spans_of(trace: Trace, tile: TileRun, colour: str) -> list[tuple[TileRun, int, int, str]]:
-    """(tile, begin, end, colour) of what is drawn of a tile: itself, or its ranges where some of them waited and what it makes
-    stays here."""
+def spans_of(trace: Trace, tile: TileRun, colour: str) -> list[Span]:
+    """What is drawn of a tile: itself, or its ranges where some of them waited and what it makes stays here."""
     if len(tile.phases) < 2 or not any(signals for _, _, signals in tile.phases) or makes_sent(trace, tile):
         return [(tile, tile.start, tile.end, colour)]
     chunks = {chunk.signal: chunk for chunk in trace.chunks}
@@ -256,12 +209,7 @@ def _draw_flights(axes: Any, bands: Sequence[_Band], at: Any) -> None:
                 continue
             moments = [at(rank, send.ready), at(send.to, max(over, send.ready))]
             axes.plot(
-                moments,
-                [band.lane("made"), lanes[send.to]],
-                color=colour_of(rank),
-                linewidth=0.9,
-                alpha=0.45,
-                zorder=4,
+                moments, [band.lane("made"), lanes[send.to]], color=colour_of(rank), linewidth=0.9, alpha=0.45
             )
 
 
