@@ -105,6 +105,12 @@ def _words(schedule):
 
 
 @gluon.jit
+def _asm(ptx: gl.constexpr, constraints: gl.constexpr, operands):
+    """A block that is not pure, so that it stays where it is between the others."""
+    return gl.inline_asm_elementwise(ptx, constraints, operands, gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
 def sy_num_slots(schedule):
     """How many slots (int32) this rank's schedule has. Program p of P runs slots p, p + P, …; but see sy_head_start."""
     return gl.load(_words(schedule) + _NUM_SLOTS)
@@ -141,13 +147,10 @@ def sy_prefetch(schedule, control, slot):
     """Asks the L2 cache for what this program reads first: it reads one after the other, each a miss of its own. `slot`: its
     first one. It waits for nothing, and reads nothing."""
     record = schedule + 4 * (_FIRST_SLOT + _SLOT_WORDS * slot).to(gl.int64)
-    gl.inline_asm_elementwise(
+    _asm(
         "prefetch.global.L2 [$1]; prefetch.global.L2 [$2]; prefetch.global.L2 [$3]; mov.u32 $0, 0;",
         "=r,l,l,l",
-        [schedule, record, control],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
+        (schedule, record, control),
     )
 
 
@@ -155,31 +158,20 @@ def sy_prefetch(schedule, control, slot):
 def sy_start_next():
     """Lets the stream's next kernel start once every program of this one has come here or ended, if it was launched so. Orders
     no memory: that kernel waits for the tiles that it reads (sy_await), or for all of this one (sy_await_kernel_before)."""
-    gl.inline_asm_elementwise(
-        "griddepcontrol.launch_dependents; mov.u32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
-    )
+    _asm("griddepcontrol.launch_dependents; mov.u32 $0, 0;", "=r", ())
 
 
 @gluon.jit
 def sy_await_kernel_before():
     """Waits until the kernel before this one in its stream has ended and what it wrote is visible, TMA loads of this warp
     included. For a programmatic launch whose kernel waits by itself; of any other launch it waits for nothing."""
-    gl.inline_asm_elementwise(
-        "griddepcontrol.wait; fence.proxy.async.global; mov.u32 $0, 0;",
-        "=r",
-        [],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
-    )
+    _asm("griddepcontrol.wait; fence.proxy.async.global; mov.u32 $0, 0;", "=r", ())
 
 
 @gluon.jit
 def sy_await(schedule, control, slot):
     """The tile of `slot` (int32), once the signals that all of it waits for have come. By one whole warp."""
-    return gl.inline_asm_elementwise(
-        WAIT_BY_WARP, "=r,l,l,r", [schedule, control, slot], dtype=gl.int32, is_pure=False, pack=1
-    )
+    return _asm(WAIT_BY_WARP, "=r,l,l,r", (schedule, control, slot))
 
 
 @gluon.jit
@@ -221,27 +213,16 @@ def sy_post(schedule, control, slot, call=None):
     """The tile of `slot` is stored by this warp's bulk stores: counts it in the chunks that it writes into; the last tile
     of a chunk lets it go. `call`: sy_call, to be given behind sy_count_end. By one whole warp."""
     if call is None:
-        gl.inline_asm_elementwise(
-            POST_BY_WARP, "=r,l,l,r", [schedule, control, slot], dtype=gl.int32, is_pure=False, pack=1
-        )
+        _asm(POST_BY_WARP, "=r,l,l,r", (schedule, control, slot))
     else:
-        gl.inline_asm_elementwise(
-            POST_NUMBERED_BY_WARP,
-            "=r,l,l,r,r",
-            [schedule, control, slot, call],
-            dtype=gl.int32,
-            is_pure=False,
-            pack=1,
-        )
+        _asm(POST_NUMBERED_BY_WARP, "=r,l,l,r,r", (schedule, control, slot, call))
 
 
 @gluon.jit
 def sy_finish(schedule, control):
     """Ends this program's part of the call; the call's last program tells the ranks that may now overwrite what was read
     here. By one whole warp, once."""
-    gl.inline_asm_elementwise(
-        FINISH_BY_WARP, "=r,l,l", [schedule, control], dtype=gl.int32, is_pure=False, pack=1
-    )
+    _asm(FINISH_BY_WARP, "=r,l,l", (schedule, control))
 
 
 @gluon.jit
@@ -258,14 +239,7 @@ def sy_count_end(schedule, control):
 @gluon.jit
 def sy_finish_counted(control, call, count, programs):
     """The second step, last of all. `call`: sy_call; `count`, `programs`: of sy_count_end. By one whole warp, once."""
-    gl.inline_asm_elementwise(
-        FINISH_COUNTED_BY_WARP,
-        "=r,l,r,r,r",
-        [control, call, count, programs],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
-    )
+    _asm(FINISH_COUNTED_BY_WARP, "=r,l,r,r,r", (control, call, count, programs))
 
 
 @gluon.jit
@@ -279,9 +253,7 @@ def sy_loaded(schedule, control, call, share):
     """This program has loaded, and not only asked for, all that it will. The last one tells the ranks that may now overwrite
     that: earlier than its end would. `call`: sy_call; `share` (int32): programs of the grid for each that ends
     (`split`). By one whole warp, once in each program of the grid."""
-    gl.inline_asm_elementwise(
-        LOADED_BY_WARP, "=r,l,l,r,r", [schedule, control, call, share], dtype=gl.int32, is_pure=False, pack=1
-    )
+    _asm(LOADED_BY_WARP, "=r,l,l,r,r", (schedule, control, call, share))
 
 
 @gluon.jit
@@ -329,15 +301,13 @@ def sy_posts(schedule, control, slot):
 def sy_post_each(posts):
     """As sy_post, of a kernel whose programs sum: each adds to what it posts, and waits count the programs. `posts`: sy_posts. By
     one whole warp."""
-    gl.inline_asm_elementwise(ADD_BY_WARP, "=r,l", [posts], dtype=gl.int32, is_pure=False, pack=1)
+    _asm(ADD_BY_WARP, "=r,l", (posts,))
 
 
 @gluon.jit
 def sy_await_sum(schedule, control, call):
     """Waits until every contribution to what the kernel's programs sum has come. `call`: sy_call. By one whole warp."""
-    gl.inline_asm_elementwise(
-        WAIT_SUM_BY_WARP, "=r,l,l,r", [schedule, control, call], dtype=gl.int32, is_pure=False, pack=1
-    )
+    _asm(WAIT_SUM_BY_WARP, "=r,l,l,r", (schedule, control, call))
 
 
 @gluon.jit

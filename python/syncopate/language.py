@@ -79,6 +79,11 @@ else:
         return block.to(tl.int64, bitcast=False)
 
     @triton.jit
+    def _asm(ptx: tl.constexpr, constraints: tl.constexpr, operands):
+        """A block that is not pure, so that it stays where it is between the others."""
+        return tl.inline_asm_elementwise(ptx, constraints, operands, tl.int32, is_pure=False, pack=1)
+
+    @triton.jit
     def _words(schedule):
         return _address(schedule).to(tl.pointer_type(tl.int32))
 
@@ -86,14 +91,7 @@ else:
     def sy_start_next():
         """Lets the stream's next kernel start once every program of this one has come here or ended, if it was launched so.
         Orders no memory: that kernel waits for the tiles that it reads."""
-        return tl.inline_asm_elementwise(
-            "griddepcontrol.launch_dependents; mov.u32 $0, 0;",
-            "=r",
-            [],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
+        return _asm("griddepcontrol.launch_dependents; mov.u32 $0, 0;", "=r", ())
 
     @triton.jit
     def sy_tile(schedule, slot):
@@ -113,14 +111,7 @@ else:
     @triton.jit
     def sy_acquire(schedule, control, slot):
         """The tile of `slot` (int32), once the signals that it waits for have come."""
-        return tl.inline_asm_elementwise(
-            _ACQUIRE,
-            "=r,l,l,r",
-            [_address(schedule), _address(control), slot],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
+        return _asm(_ACQUIRE, "=r,l,l,r", (_address(schedule), _address(control), slot))
 
     @triton.jit
     def sy_num_slots(schedule):
@@ -162,25 +153,11 @@ else:
     def sy_finish(schedule, control):
         """Ends this program; the last one of the call tells the ranks that may now overwrite what was read here."""
         tl.debug_barrier()
-        tl.inline_asm_elementwise(
-            _FINISH,
-            "=r,l,l",
-            [_address(schedule), _address(control)],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
+        _asm(_FINISH, "=r,l,l", (_address(schedule), _address(control)))
 
     @triton.jit
     def _post(ptx: tl.constexpr, schedule, control, slot):
-        tl.inline_asm_elementwise(
-            ptx,
-            "=r,l,l,r",
-            [_address(schedule), _address(control), slot],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
+        _asm(ptx, "=r,l,l,r", (_address(schedule), _address(control), slot))
 
     @triton.jit
     def _last_slot(schedule):

@@ -25,6 +25,7 @@ if not triton.knobs.runtime.interpret:
         _SLOT_PHASES,
         _SLOT_WORDS,
         _address,
+        _asm,
         _last_slot,
         _post,
         _split_2d,
@@ -79,7 +80,7 @@ if not triton.knobs.runtime.interpret:
 
     @triton.jit
     def _stamp(address):
-        tl.inline_asm_elementwise(_STAMP, "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1)
+        _asm(_STAMP, "=r,l", (address,))
 
     @triton.jit
     def _program():
@@ -91,9 +92,7 @@ if not triton.knobs.runtime.interpret:
         _stamp(record + _WAIT)
         tile = _acquire(schedule, control, slot)
         _stamp(record + _START)
-        tl.inline_asm_elementwise(
-            _STAMP_PLACE, "=r,l,r", [record + _PLACE, _program()], dtype=tl.int32, is_pure=False, pack=1
-        )
+        _asm(_STAMP_PLACE, "=r,l,r", (record + _PLACE, _program()))
         return tile
 
     @triton.jit
@@ -180,7 +179,7 @@ if not triton.knobs.runtime.interpret:
         while turn <= rounds:
             if tl.load(words, volatile=True) >= turn:
                 address = words.to(tl.int64, bitcast=False) + 8 * turn
-                tl.inline_asm_elementwise(_ANSWER, "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1)
+                _asm(_ANSWER, "=r,l", (address,))
                 turn += 1
             elif globaltimer() - begin > deadline:
                 turn = rounds + 1
