@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import sys
 from typing import Any
 
 from ..command.standard_output import interruptible
-from .launch import Parser, add_options, count, launch, parse_options, write_tables
+from .launch import Parser, add_options, count, launch, parse_options
+from .table import OF_OPERATORS
 
 #: What has a bench of its own.
 OTHERS = ("attention", "moe", "grouped")
@@ -95,13 +97,6 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
     return progress.report
 
 
-def finish(report: dict[str, Any], options: argparse.Namespace) -> int:
-    from .picture import draw
-    from .table import lines_of, to_markdown, write_csv
-
-    return write_tables(report, options, lambda of, path: write_csv(lines_of(of), path), to_markdown, draw)
-
-
 def check(options: argparse.Namespace) -> None:
     """Raises ValueError for what is wrong on the command line, before any rank starts."""
     from .. import _syncopate
@@ -142,22 +137,12 @@ def check(options: argparse.Namespace) -> None:
 @interruptible
 def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] == ["attention"]:
-        from .attention import main as attention
-
-        return attention(given[1:])
-    if given[:1] == ["moe"]:
-        from .moe import main as moe
-
-        return moe(given[1:])
-    if given[:1] == ["grouped"]:
-        from .grouped import main as grouped
-
-        return grouped(given[1:])
+    if given and given[0] in OTHERS:
+        return importlib.import_module(f".{given[0]}", __package__).main(given[1:])
     options = parse(given)
     if options.operators == ["mlp_chain"]:
         options.ranks = options.ranks or 1  # it is one GPU's
-    return launch(options, check, run_all, finish)
+    return launch(options, check, run_all, OF_OPERATORS)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .launch import Parser, add_options, count, launch, parse_options, write_tables
+from .attention_table import OF_ATTENTION
+from .launch import Parser, add_options, count, launch, parse_options
 
 MASKS = ("full", "causal", "documents")
 CUTS = (0.0, 0.07, 0.31, 0.62)  # where documents begin, of the sequence
@@ -309,11 +310,5 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
     return progress.report
 
 
-def finish(report: dict[str, Any], options: argparse.Namespace) -> int:
-    from .attention_table import draw, to_markdown, write_csv
-
-    return write_tables(report, options, write_csv, to_markdown, draw)
-
-
 def main(arguments: list[str]) -> int:
-    return launch(parse(arguments), lambda _: None, run_all, finish)
+    return launch(parse(arguments), lambda _: None, run_all, OF_ATTENTION)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..command.standard_output import answering
-from .picture import HOST_NOTE, HOST_RANKS
+from .picture import HOST_NOTE, HOST_RANKS, draw, require_matplotlib
+from .table import Form, to_markdown, write_csv
 
 PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 OUTPUTS = ("json", "csv", "markdown", "plot")
@@ -97,17 +98,11 @@ def answered(options: argparse.Namespace) -> Iterator[None]:
                 sys.stdout.write(file.read_text())
 
 
-def write_tables(
-    report: dict[str, Any],
-    options: argparse.Namespace,
-    write_csv: Callable[[dict[str, Any], Path], None],
-    to_markdown: Callable[[dict[str, Any]], str],
-    draw: Callable[[dict[str, Any], str], None],
-) -> int:
+def write_tables(report: dict[str, Any], options: argparse.Namespace, form: Form) -> int:
     """Writes what was asked for besides the report, and prints the tables. Returns the exit code."""
     if options.csv:
-        write_csv(report, Path(options.csv))
-    text = to_markdown(report)
+        write_csv(form.lines(report), Path(options.csv), columns=form.columns)
+    text = to_markdown(report, form)
     if report["machine"].endswith(HOST_RANKS):
         text = f"{HOST_NOTE}\n\n{text}"
     if options.markdown:
@@ -115,7 +110,7 @@ def write_tables(
     with answering():
         print("\n" + text, end="")
     if options.plot:
-        draw(report, options.plot)
+        draw(report, options.plot, form)
     return 1 if any("error" in entry for entry in report["table"]) else 0
 
 
@@ -123,10 +118,10 @@ def launch(
     options: argparse.Namespace,
     check: Callable[[argparse.Namespace], None],
     run_all: Callable[[argparse.Namespace], dict[str, Any]],
-    finish: Callable[[dict[str, Any], argparse.Namespace], int],
+    form: Form,
 ) -> int:
     """`check` raises ValueError for what is wrong on the command line, before any rank starts; `run_all` makes the report on
-    each rank; `finish` writes it once. Returns the exit code."""
+    each rank, which is written once, in this form. Returns the exit code."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from ..ranks import RankError, gpu_count, run
     from .session import start
@@ -143,14 +138,12 @@ def launch(
     try:
         check(options)
         if options.plot:
-            from .picture import require_matplotlib
-
             require_matplotlib()
         with answered(options):
             if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
                 start(0, 0, "")
                 report = run_all(options)
-                return finish(report, options) if int(os.environ["RANK"]) == 0 else 0
+                return write_tables(report, options, form) if int(os.environ["RANK"]) == 0 else 0
             ranks = options.ranks or (gpus or 2)
             if gpus and ranks > gpus:
                 raise RankError(f"{ranks} ranks need {ranks} GPUs, this machine has {gpus}", 3)
@@ -159,7 +152,7 @@ def launch(
                 start(place.rank, place.size, f"file://{place.folder}/process-group")
                 return run_all(options)
 
-            return finish(run(ranks, work, timeout=options.budget + 1800)[0], options)
+            return write_tables(run(ranks, work, timeout=options.budget + 1800)[0], options, form)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -16,13 +16,13 @@ rows over the link both ways. Peers (--ways):
 from __future__ import annotations
 
 import argparse
-import csv
 import functools
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from .launch import Parser, add_options, launch, parse_options, write_tables
+from .launch import Parser, add_options, launch, parse_options
+from .table import Form, measured, ratio
 
 #: Experts, topk, H and F.
 MODELS = {
@@ -82,36 +82,85 @@ def route(kind: str, tokens: int, experts: int, topk: int, rank: int) -> Any:
     return scores.topk(topk).indices
 
 
-class Case:
-    """One model, number of tokens and routing, on this rank."""
+class Layer:
+    """One model, number of tokens and routing, on this rank. `small`: H and F without a GPU."""
 
-    def __init__(self, model: str, tokens: int, routing: str) -> None:
+    def __init__(self, model: str, tokens: int, routing: str, small: tuple[int, int]) -> None:
         import torch
         import torch.distributed as dist
 
         self.gpu = torch.cuda.is_available()
-        scale = 1 if self.gpu else 64
-        self.experts, self.topk, hidden, inner = MODELS[model]
+        self.experts, self.topk, self.hidden, self.inner = MODELS[model]
         if not self.gpu:
             self.experts, self.topk, tokens = 8, 2, max(4, tokens // 64)
-        self.hidden, self.inner, self.tokens = hidden // scale, inner // scale, tokens
+            self.hidden, self.inner = small
+        self.tokens = tokens
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.own = self.experts // self.size
         self.device = torch.device("cuda", torch.cuda.current_device()) if self.gpu else torch.device("cpu")
-        of = {"device": self.device, "dtype": torch.bfloat16 if self.gpu else torch.float32}
         torch.manual_seed(self.rank)
-        self.x = torch.randn(tokens, self.hidden, **of)
-        self.grad = torch.randn(tokens, self.hidden, **of) / 4  # of y
-        self.w1 = torch.randn(self.own, self.hidden, 2 * self.inner, **of) * 0.02
-        self.w2 = torch.randn(self.own, self.inner, self.hidden, **of) * 0.02
+        self.w1 = self.random(self.own, self.hidden, 2 * self.inner) * 0.02
+        self.w2 = self.random(self.own, self.inner, self.hidden) * 0.02
         self.ids = route(routing, tokens, self.experts, self.topk, self.rank).to(self.device)
-        self.weights = torch.rand(tokens, self.topk, device=self.device).softmax(-1)
+
+    def random(self, *shape: int) -> Any:
+        import torch
+
+        return torch.randn(*shape, device=self.device, dtype=torch.bfloat16 if self.gpu else torch.float32)
 
     def counts(self) -> Any:
         """Rows of this rank for each expert."""
         import torch
 
         return torch.bincount(self.ids.flatten(), minlength=self.experts)
+
+    def by_torch(self, rows: Any, counts: Any) -> Any:
+        """The products of rows that lie expert by expert, by torch's grouped product."""
+        import torch
+
+        if self.gpu:
+            return self.by_torch_to(rows, counts.cumsum(0).to(torch.int32))
+        made = []
+        for part, w1, w2 in zip(rows.split(counts.tolist()), self.w1, self.w2, strict=True):
+            gate, up = (part @ w1).chunk(2, -1)
+            made.append((torch.nn.functional.silu(gate) * up) @ w2)
+        return torch.cat(made)
+
+    def by_torch_to(self, rows: Any, ends: Any) -> Any:
+        """`ends`: of each expert, past its last row."""
+        import torch
+
+        gate, up = torch._grouped_mm(rows, self.w1, offs=ends).chunk(2, -1)
+        return torch._grouped_mm(torch.nn.functional.silu(gate) * up, self.w2, offs=ends)
+
+    def floors(self, backward: bool = False) -> dict[str, float]:
+        """µs of the rank that has most to do."""
+        import torch
+        import torch.distributed as dist
+
+        counts = self.counts()
+        dist.all_reduce(counts)
+        of_ranks = counts.view(self.size, self.own)
+        rows, used = of_ranks.sum(1).max().item(), (of_ranks > 0).sum(1).max().item()
+        item, layer = self.w1.element_size(), 3 * self.hidden * self.inner
+        # Backward: each product twice more, the weights read and their gradients written, and the ways both once more.
+        times = 3 if backward else 1
+        sent = torch.tensor(float((self.ids // self.own != self.rank).sum().item()), device=self.device)
+        dist.all_reduce(sent, op=dist.ReduceOp.MAX)
+        return {
+            "product": times
+            * max(2 * rows * layer / PRODUCT_TFLOPS / 1e6, used * layer * item / MEMORY_TBS / 1e6),
+            "link": (2 if backward else 1) * 2 * sent.item() * self.hidden * item / LINK_GBS / 1e3,
+        }
+
+
+class Case(Layer):
+    def __init__(self, model: str, tokens: int, routing: str) -> None:
+        hidden, inner = MODELS[model][2:]
+        super().__init__(model, tokens, routing, (hidden // 64, inner // 64))
+        self.x = self.random(self.tokens, self.hidden)
+        self.grad = self.random(self.tokens, self.hidden) / 4  # of y
+        self.weights = self.random(self.tokens, self.topk).float().softmax(-1)
 
     def counts_on_device(self) -> Any:
         """As `counts`, in a graph."""
@@ -125,62 +174,24 @@ class Case:
 
         return lambda: moe(self.x, self.ids, self.weights, self.w1, self.w2, over="drop")
 
-    def products(self, rows: Any, counts: Any) -> Any:
-        """By torch's grouped product."""
-        import torch
-
-        if not self.gpu:
-            parts = rows.split(counts.tolist())
-            made = [self._layer(part, w1, w2) for part, w1, w2 in zip(parts, self.w1, self.w2, strict=True)]
-            return torch.cat(made)
-        return self.products_of(rows, counts.cumsum(0).to(torch.int32))
-
-    def products_of(self, rows: Any, ends: Any) -> Any:
-        """`ends`: of each expert, past its last row."""
-        import torch
-
-        gate, up = torch._grouped_mm(rows, self.w1, offs=ends).chunk(2, -1)
-        return torch._grouped_mm(torch.nn.functional.silu(gate) * up, self.w2, offs=ends)
-
-    def _layer(self, rows: Any, w1: Any, w2: Any) -> Any:
-        import torch
-
-        gate, up = (rows @ w1).chunk(2, -1)
-        return (torch.nn.functional.silu(gate) * up) @ w2
-
-    def trained(self, layer: Callable[[], Any]) -> Callable[[], list[Any]]:
-        """`layer`, and the gradients of x, the weights of the routes, w1 and w2. Returns y and these."""
+    def trained(self, make: Callable[[], Callable[[], Any]]) -> Callable[[], Callable[[], list[Any]]]:
+        """Of a layer, also the gradients of x, the weights of the routes, w1 and w2. The call returns y and these."""
         import torch
 
         leaves = [self.x, self.weights, self.w1, self.w2]
         for leaf in leaves:
             leaf.requires_grad_()
 
-        def call() -> list[Any]:
-            y = layer()
-            return [y.detach(), *torch.autograd.grad(y, leaves, self.grad)]
+        def made() -> Callable[[], list[Any]]:
+            layer = make()
 
-        return call
+            def call() -> list[Any]:
+                y = layer()
+                return [y.detach(), *torch.autograd.grad(y, leaves, self.grad)]
 
-    def floors(self, backward: bool) -> dict[str, float]:
-        """µs of the rank that has most to do."""
-        import torch
-        import torch.distributed as dist
+            return call
 
-        counts = self.counts()
-        dist.all_reduce(counts)
-        of_ranks = counts.view(self.size, self.own)
-        rows, used = of_ranks.sum(1).max().item(), (of_ranks > 0).sum(1).max().item()
-        item, layer = self.x.element_size(), 3 * self.hidden * self.inner
-        # Backward: each product twice more, the weights read and their gradients written, and the ways both once more.
-        times = 3 if backward else 1
-        sent = torch.tensor(float((self.ids // self.own != self.rank).sum().item()), device=self.device)
-        dist.all_reduce(sent, op=dist.ReduceOp.MAX)
-        return {
-            "product": times
-            * max(2 * rows * layer / PRODUCT_TFLOPS / 1e6, used * layer * item / MEMORY_TBS / 1e6),
-            "link": (2 if backward else 1) * 2 * sent.item() * self.hidden * item / LINK_GBS / 1e3,
-        }
+        return made
 
 
 def of_any_rank(reason: str) -> str:
@@ -192,37 +203,33 @@ def of_any_rank(reason: str) -> str:
     return next(filter(None, reasons), "")
 
 
-def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace) -> dict[str, Any]:
+@dataclass
+class Way:
+    """One of those that are timed. `captured`: as a CUDA graph. `whole`: it makes what ours makes."""
 
-    from ..call import cache
-    from . import moe_peers
+    make: Callable[[], Callable[[], Any]]
+    captured: bool = True
+    whole: bool = True
+
+
+def timed(ways: dict[str, Way], rounds: int, floors: dict[str, float]) -> dict[str, Any]:
+    """The report's entry of these ways, of which the first is ours: it has to run, and the others to make the same."""
     from .measure import Candidate, capture, measure
-    from .moe_products import products_alone
 
-    case = Case(model, tokens, routing)
     rows: list[Candidate] = []
     left_out: dict[str, str] = {}
-    ways: dict[str, tuple[Callable[[], Callable[[], Any]], bool]] = {
-        "ours": (case.ours, not options.backward)
-    }
-    asked = [name for name in options.ways.split(",") if name not in ("ours", "products")]
-    ways |= {name: (functools.partial(getattr(moe_peers, name), case), name != "nccl") for name in asked}
     right: list[Any] = []
-    for name, (make, captured) in ways.items():
+    for name, way in ways.items():
         reason = ""
         try:
-            call = case.trained(make()) if options.backward else make()
+            call = way.make()
             made = call()
             made = made if isinstance(made, list) else [made]
             right = right or [one.clone() for one in made]
-            for what, (one, of) in zip(
-                MADE, zip(made, right, strict=True), strict=False
-            ):  # forward makes y alone
-                off = ((one.float() - of.float()).norm() / of.float().norm().clamp_min(1e-30)).item()
-                if not off < TOLERANCE:
-                    raise ArithmeticError(f"its {what} is off by {off:.2g} of the norm of ours")
+            if way.whole:
+                require_right(made, right)
             run = call
-            if captured:
+            if way.captured:
                 try:
                     run = capture(call).replay
                 except Exception as error:  # noqa: BLE001 - it is measured all the same
@@ -230,23 +237,42 @@ def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace)
         except Exception as error:  # noqa: BLE001 - the others are still to be measured
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         reason = of_any_rank(reason)
-        if reason and name == "ours":
+        if reason and not rows:
             raise RuntimeError(reason)
         if reason:
             left_out[name] = reason
         else:
             rows.append(Candidate(name, lambda _, run=run: run(), visible=False))
-    if "products" in options.ways.split(",") and not options.backward and case.gpu:
-        alone = capture(products_alone(case)).replay
-        rows.append(Candidate("products", lambda _: alone(), visible=False))
+    return judged({"rows": measure(rows, rounds), "floors": floors}, left_out)
+
+
+def require_right(made: list[Any], right: list[Any]) -> None:
+    for what, one, of in zip(MADE, made, right, strict=False):  # forward makes y alone
+        off = ((one.float() - of.float()).norm() / of.float().norm().clamp_min(1e-30)).item()
+        if not off < TOLERANCE:
+            raise ArithmeticError(f"its {what} is off by {off:.2g} of the norm of ours")
+
+
+def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace) -> dict[str, Any]:
+    from ..call import cache
+    from . import moe_peers
+    from .moe_products import products_alone
+
+    case = Case(model, tokens, routing)
+    asked = options.ways.split(",")
+    ways = {"ours": Way(case.ours, captured=not options.backward)}
+    for name in asked:
+        if name not in ("ours", "products"):
+            ways[name] = Way(functools.partial(getattr(moe_peers, name), case), captured=name != "nccl")
+    if options.backward:
+        for way in ways.values():
+            way.make = case.trained(way.make)
+    elif "products" in asked and case.gpu:
+        ways["products"] = Way(lambda: products_alone(case), whole=False)
     try:
-        entry: dict[str, Any] = {
-            "rows": measure(rows, options.rounds),
-            "floors": case.floors(options.backward),
-        }
+        return timed(ways, options.rounds, case.floors(options.backward))
     finally:
         cache.close()
-    return judged(entry, left_out)
 
 
 def judged(entry: dict[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
@@ -267,9 +293,12 @@ def said(entry: dict[str, Any]) -> str:
     """An entry in a line."""
     from .session import summary
 
-    floors = entry["floors"]
     exposed = f", exposed {entry['exposed']:.1%}" if "exposed" in entry else ""
-    return f"{summary(entry)}{exposed} | floors: product {floors['product']:.0f}, link {floors['link']:.0f}"
+    return f"{summary(entry)}{exposed} | floors: product, link {floors_said(entry)}"
+
+
+def floors_said(entry: dict[str, Any]) -> str:
+    return ", ".join(f"{us:.0f}" for us in entry["floors"].values())
 
 
 def run_all(options: argparse.Namespace) -> dict[str, Any]:
@@ -300,44 +329,28 @@ def run_layers(
     return progress.report
 
 
-def to_markdown(report: dict[str, Any]) -> str:
-    names = list(dict.fromkeys(name for entry in report["table"] for name in entry.get("rows", {})))
-    lines = [
-        f"| model | tokens | routing | {' | '.join(names)} | ours, times as fast | exposed | floors: product, link |"
-    ]
-    lines.append("|---" * (len(names) + 6) + "|")
-    for entry in report["table"]:
-        rows = entry.get("rows", {})
-        cells = [f"{rows[name]['hidden_us']:.0f}" if name in rows else "–" for name in names]
-        times = f"{entry['vs_best']:.2f}" if "vs_best" in entry else "–"
-        exposed = f"{entry['exposed']:.1%}" if "exposed" in entry else "–"
-        floors = ", ".join(f"{us:.0f}" for us in entry.get("floors", {}).values())
-        where = f"{entry['model']} | {entry['T']} | {entry['routing']}"
-        lines.append(f"| {where} | {' | '.join(cells)} | {times} | {exposed} | {floors} |")
-    return "\n".join([f"{report['machine']}, µs", "", *lines, ""])
-
-
-def write_csv(report: dict[str, Any], path: Path) -> None:
+def lines_of(report: dict[str, Any]) -> list[dict[str, Any]]:
     """A line a row: µs with the host's time hidden, and how many times as fast as the best peer ours is."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("model", "tokens", "routing", "passes", "row", "us", "vs_best"))
-        for entry in report["table"]:
-            where = entry["model"], entry["T"], entry["routing"], entry.get("passes", "forward")
-            for name, row in entry.get("rows", {}).items():
-                writer.writerow(
-                    (
-                        *where,
-                        name,
-                        f"{row['hidden_us']:.1f}",
-                        entry.get("vs_best", "") if name == "ours" else "",
-                    )
-                )
+    return [
+        {"tokens": entry["T"], "passes": entry.get("passes", "forward"), "row": name}
+        | {name: entry[name] for name in ("model", "routing")}
+        | {"us": f"{row['hidden_us']:.1f}", "vs_best": entry.get("vs_best", "") if name == "ours" else ""}
+        for entry in measured(report)
+        for name, row in entry["rows"].items()
+    ]
 
 
-def finish(report: dict[str, Any], options: argparse.Namespace) -> int:
-    return write_tables(report, options, write_csv, to_markdown, lambda *_: None)
+OF_LAYERS = Form(
+    title=lambda entry: f"{entry['operator']}, {entry.get('passes', 'forward')}",
+    keys={"model": "model", "tokens": "T", "routing": "routing"},
+    x="T",
+    x_label="tokens of a rank",
+    series=lambda entry: f"{entry['model']}, {entry['routing']}",
+    lines=lines_of,
+    columns=("model", "tokens", "routing", "passes", "row", "us", "vs_best"),
+    more={"exposed": ratio("exposed", "{:.1%}"), "floors: product, link": floors_said},
+)
 
 
 def main(arguments: list[str]) -> int:
-    return launch(parse(arguments), check, run_all, finish)
+    return launch(parse(arguments), check, run_all, OF_LAYERS)

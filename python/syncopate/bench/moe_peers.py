@@ -60,24 +60,31 @@ def _inverse(order: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def exchanged(
+    case: Any, rows: torch.Tensor, counts: torch.Tensor, layer: Callable[[Any, Any], torch.Tensor]
+) -> torch.Tensor:
+    """What `layer` makes, at their experts, of rows that lie expert by expert, `counts` for each: by all-to-alls whose sizes the host
+    knows. It is called with the rows that came, expert by expert, and how many each has."""
+    there = torch.empty_like(counts)
+    dist.all_to_all_single(there, counts)
+    by_rank = there.view(case.size, case.own)
+    send, receive = (one.view(case.size, case.own).sum(1).tolist() for one in (counts, there))
+    came = _Exchange.apply(rows, receive, send)
+    expert = torch.arange(case.own, device=case.device).repeat(case.size).repeat_interleave(there)
+    by_expert = expert.argsort(stable=True)
+    back = _inverse(by_expert)
+    made = layer(_Ordered.apply(came, by_expert, back), by_rank.sum(0))
+    return _Exchange.apply(_Ordered.apply(made, back, by_expert), send, receive)
+
+
 def nccl(case: Any) -> Callable[[], torch.Tensor]:
     """All-to-alls with counts on the host around torch's grouped product."""
 
     def call() -> torch.Tensor:
         order = case.ids.flatten().argsort(stable=True)
         back = _inverse(order)
-        counts = case.counts()
-        there = torch.empty(case.size * case.own, dtype=counts.dtype, device=case.device)
-        dist.all_to_all_single(there, counts)
-        send = counts.view(case.size, case.own).sum(1).tolist()
-        by_rank = there.view(case.size, case.own)
-        receive = by_rank.sum(1).tolist()
-        rows = _Exchange.apply(_Routes.apply(case.x, order, back, case.topk), receive, send)
-        expert = torch.arange(case.own, device=case.device).repeat(case.size).repeat_interleave(there)
-        by_expert = expert.argsort(stable=True)
-        back_by_expert = _inverse(by_expert)
-        made = case.products(_Ordered.apply(rows, by_expert, back_by_expert), by_rank.sum(0))
-        came = _Exchange.apply(_Ordered.apply(made, back_by_expert, by_expert), send, receive)
+        rows = _Routes.apply(case.x, order, back, case.topk)
+        came = exchanged(case, rows, case.counts(), case.by_torch)
         routes = _Ordered.apply(came, back, order).view(case.tokens, case.topk, -1)
         return (routes.float() * case.weights[..., None]).sum(1).to(case.x.dtype)
 
@@ -106,7 +113,7 @@ def minimal_async_ep(case: Any) -> Callable[[], torch.Tensor]:
         )
         # They lie in a buffer that the backward pass fills with gradients.
         rows = d[0].clone() if d[0].requires_grad else d[0]
-        y = case.products(rows, d[8])
+        y = case.by_torch(rows, d[8])
         flat = case.weights.flatten()
         return ep.combine_op(y, d[1], d[2], d[3], d[4], d[5], d[7], d[6], flat, case.tokens, case.topk)[0]
 
@@ -147,7 +154,7 @@ def all_to_all_vdev_2d(case: Any) -> Callable[[], torch.Tensor]:
         # By expert, then by rank: an expert's rows end where the next one's begin.
         sizes = places[0].view(case.own, case.size).sum(1)
         ends = ((sizes + align - 1) // align * align).cumsum(0).to(torch.int32)
-        made.copy_(case.products_of(came, ends))
+        made.copy_(case.by_torch_to(came, ends))
         op.all_to_all_vdev_2d_offset(made, back, places, back_places, group)
         by_route = torch.empty_like(back)
         by_route[order] = back

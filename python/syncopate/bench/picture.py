@@ -1,11 +1,11 @@
-"""The plot of a bench: how many times as fast as the best peer, over M, one panel an operator. What is lost is red."""
+"""The plot of a bench: how many times as fast as the best peer, one panel a table. What is lost is red."""
 
 from __future__ import annotations
 
 import statistics
 from typing import Any
 
-from .table import OPERATORS
+from .table import Form
 
 LINES = ("#2b6cb0", "#2f855a", "#805ad5", "#b7791f", "#2c7a7b", "#97266d")
 LOSS = "#c53030"
@@ -40,7 +40,7 @@ def note_host(figure: Any, report: dict[str, Any]) -> None:
         )  # fmt: skip
 
 
-def draw(report: dict[str, Any], path: str) -> None:
+def draw(report: dict[str, Any], path: str, form: Form) -> None:
     """Writes the plot; the format follows from the name: .svg, .png or .pdf."""
     require_matplotlib()
     import matplotlib
@@ -49,10 +49,10 @@ def draw(report: dict[str, Any], path: str) -> None:
     import matplotlib.pyplot as plt
 
     judged = [entry for entry in report["table"] if "vs_best" in entry]
-    operators = list(dict.fromkeys(entry["operator"] for entry in judged))
-    models = list(dict.fromkeys(entry["model"] for entry in judged))
-    columns = min(3, max(1, len(operators)))
-    lines = -(-max(1, len(operators)) // columns)
+    titles = list(dict.fromkeys(map(form.title, judged)))
+    series = list(dict.fromkeys(map(form.series, judged)))
+    columns = min(3, max(1, len(titles)))
+    lines = -(-max(1, len(titles)) // columns)
     figure, axes = plt.subplots(
         lines, columns, figsize=(4.6 * columns, 3.4 * lines), squeeze=False, sharey=True
     )
@@ -60,9 +60,9 @@ def draw(report: dict[str, Any], path: str) -> None:
     low, high = min([*speeds, 0.9]), max([*speeds, 1.1]) * 1.05
     low -= 0.12 * (high - low)  # for the labels of losses
     for place, panel in enumerate(axes.flat):
-        if place < len(operators):
-            entries = [entry for entry in judged if entry["operator"] == operators[place]]
-            draw_panel(panel, OPERATORS[operators[place]][1], entries, models, low, high)
+        if place < len(titles):
+            entries = [entry for entry in judged if form.title(entry) == titles[place]]
+            draw_panel(panel, form, entries, series, low, high)
         else:
             panel.set_axis_off()
     figure.suptitle(
@@ -83,34 +83,35 @@ def draw(report: dict[str, Any], path: str) -> None:
 
 
 def draw_panel(
-    panel: Any, title: str, entries: list[dict[str, Any]], models: list[str], low: float, high: float
+    panel: Any, form: Form, entries: list[dict[str, Any]], series: list[str], low: float, high: float
 ) -> None:
-    """`models`: of all panels, so that one has the same colour in each."""
-    every_m = sorted({entry["M"] for entry in entries})
+    """`series`: of all panels, so that one has the same colour in each."""
+    x = form.x
+    every_x = sorted({entry[x] for entry in entries})
     panel.axhspan(low, 1, color=LOSS, alpha=0.07, linewidth=0)
     panel.axhline(1, color=INK, linewidth=0.8)
-    for number, model in enumerate(models):
-        points = sorted((e["M"], e["vs_best"]) for e in entries if e["model"] == model)
+    for number, one in enumerate(series):
+        points = sorted((e[x], e["vs_best"]) for e in entries if form.series(e) == one)
         if not points:
             continue
         colour = LINES[number % len(LINES)]
-        panel.plot(*zip(*points, strict=True), "-o", color=colour, markersize=3.5, linewidth=1.2, label=model)
+        panel.plot(*zip(*points, strict=True), "-o", color=colour, markersize=3.5, linewidth=1.2, label=one)
         lost = [(m, speed) for m, speed in points if speed < 1]
         if lost:
             panel.plot(*zip(*lost, strict=True), "o", color=LOSS, markersize=6, zorder=4)
-    for m in every_m:  # labels of all losses would lie on each other
-        worst = min(e["vs_best"] for e in entries if e["M"] == m)
+    for m in every_x:  # labels of all losses would lie on each other
+        worst = min(e["vs_best"] for e in entries if e[x] == m)
         if worst < 1:
             panel.annotate(f"{worst:.2f}", (m, worst), (0, -11), textcoords="offset points", ha="center",
                            fontsize=7, color=LOSS)  # fmt: skip
-    means = [statistics.geometric_mean([e["vs_best"] for e in entries if e["M"] == m]) for m in every_m]
-    panel.plot(every_m, means, color=INK, linewidth=2.4, alpha=0.35, label="geometric mean")
+    means = [statistics.geometric_mean([e["vs_best"] for e in entries if e[x] == m]) for m in every_x]
+    panel.plot(every_x, means, color=INK, linewidth=2.4, alpha=0.35, label="geometric mean")
     panel.set_xscale("log", base=2)
-    panel.set_xticks(every_m, [str(m) for m in every_m], fontsize=8)
+    panel.set_xticks(every_x, [str(m) for m in every_x], fontsize=8)
     panel.minorticks_off()
     panel.set_ylim(low, high)
-    panel.set_title(title, fontsize=10, color=INK)
-    panel.set_xlabel("M, tokens of all ranks", fontsize=8)
+    panel.set_title(form.title(entries[0]), fontsize=10, color=INK)
+    panel.set_xlabel(form.x_label, fontsize=8)
     panel.grid(axis="y", linewidth=0.4, alpha=0.5)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)

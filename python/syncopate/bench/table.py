@@ -23,7 +23,8 @@ from __future__ import annotations
 import csv
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -77,28 +78,35 @@ def line_of(keys: dict[str, Any], hidden: dict[str, float], visible: dict[str, f
     return {**line, "other": packed(other), "visible": packed(visible)}
 
 
-def lines_of(report: dict[str, Any], run: str = "", commit: str = "") -> list[dict[str, str]]:
-    """A report as lines of the table; entries that failed are left out."""
+def machine_words(report: dict[str, Any]) -> dict[str, Any]:
+    """When and where a report was measured, as tables name it."""
     gpus, _, gpu = report["machine"].partition(" x ")
     if not gpu:
         gpus, gpu = report["machine"].split()[0], "host"
-    versions = f"torch {report['torch']}, NCCL {report.get('nccl', '-')}, driver {report.get('driver', '-')}"
+    return {
+        "date": report["date"],
+        "gpus": gpus,
+        "gpu": gpu.removeprefix("NVIDIA "),
+        "ranks": report.get("ranks", gpus),
+        "versions": f"torch {report['torch']}, NCCL {report.get('nccl', '-')}, driver {report.get('driver', '-')}",
+    }
+
+
+def measured(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [entry for entry in report["table"] if entry.get("rows")]
+
+
+def lines_of(report: dict[str, Any], run: str = "", commit: str = "") -> list[dict[str, str]]:
+    """A report as lines of the table; entries that failed are left out."""
     lines = []
-    for entry in report["table"]:
-        rows = entry.get("rows")
-        if not rows:
-            continue
-        keys = {
-            "date": report["date"],
+    for entry in measured(report):
+        rows = entry["rows"]
+        keys = machine_words(report) | {
             "commit": commit,
             "run": run or report.get("dtype", ""),
-            "gpus": gpus,
-            "gpu": gpu.removeprefix("NVIDIA "),
-            "ranks": report.get("ranks", gpus),
             "operator": SHORT[entry["operator"]],
             **{name: entry[name] for name in ("model", "M", "N", "K")},
             "strategies": json.dumps(entry["strategies"]) if "strategies" in entry else "",
-            "versions": versions,
             "command": report.get("command", ""),
         }
         hidden = {name: times["hidden_us"] for name, times in rows.items() if "hidden_us" in times}
@@ -107,11 +115,13 @@ def lines_of(report: dict[str, Any], run: str = "", commit: str = "") -> list[di
     return lines
 
 
-def write_csv(lines: Iterable[dict[str, str]], path: Path, append: bool = False) -> None:
+def write_csv(
+    lines: Iterable[dict[str, Any]], path: Path, append: bool = False, columns: Sequence[str] = COLUMNS
+) -> None:
     """Writes lines with a head; with `append` at the end of what is there."""
     begin = not (append and path.exists())
     with path.open("w" if begin else "a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         if begin:
             writer.writeheader()
         writer.writerows(lines)
@@ -127,49 +137,83 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def to_markdown(report: dict[str, Any]) -> str:
-    """For each operator a table, a line a shape: all rows in µs, then ours over the best peer (losses in bold) and over the
-    bound; then the geometric means by M."""
-    parts = []
-    measured = [entry for entry in report["table"] if "rows" in entry]
-    for operator in dict.fromkeys(entry["operator"] for entry in measured):
-        entries = [entry for entry in measured if entry["operator"] == operator]
+@dataclass(frozen=True)
+class Form:
+    """How a bench's report is shown: a table, and a panel of the plot, for each `title`, in it a line for each shape."""
+
+    title: Callable[[dict[str, Any]], str]
+    keys: dict[str, str]  # head of a column → what of an entry names its shape
+    x: str  # that of these over which speed is drawn
+    x_label: str
+    series: Callable[[dict[str, Any]], str]  # of entries that differ in x alone
+    lines: Callable[[dict[str, Any]], list[dict[str, Any]]]  # of a CSV file, of these columns
+    columns: Sequence[str]
+    more: dict[str, Callable[[dict[str, Any]], str]] = field(default_factory=dict)  # columns behind the times
+
+
+def ratio(name: str, text: str = "{:.2f}") -> Callable[[dict[str, Any]], str]:
+    """Of an entry; "" where it has none."""
+    return lambda entry: text.format(entry[name]) if name in entry else ""
+
+
+OF_OPERATORS = Form(
+    title=lambda entry: OPERATORS[entry["operator"]][1],
+    keys={"model": "model", "M": "M"},
+    x="M",
+    x_label="M, tokens of all ranks",
+    series=lambda entry: entry["model"],
+    lines=lines_of,
+    columns=COLUMNS,
+    more={"÷ bound": ratio("bound")},
+)
+
+
+def to_markdown(report: dict[str, Any], form: Form = OF_OPERATORS) -> str:
+    """All rows in µs, then ours over the best peer (losses in bold) and what the form has more, and the geometric means by x."""
+
+    def shape_of(entry: dict[str, Any]) -> str:
+        return ", ".join(f"{head} = {entry[name]}" for head, name in form.keys.items())
+
+    parts, heads = [], {name: head for head, name in form.keys.items()}
+    for title in dict.fromkeys(map(form.title, measured(report))):
+        entries = [entry for entry in measured(report) if form.title(entry) == title]
         names = list(dict.fromkeys(name for entry in entries for name in entry["rows"]))
         names.sort(key=lambda name: ROWS.index(name) if name in ROWS else len(ROWS))
         rows = []
         for entry in entries:
+            shape = [str(entry[name]) for name in form.keys.values()]
             times = [f"{us_of(entry['rows'][n]):.1f}" if n in entry["rows"] else "" for n in names]
-            rows.append([entry["model"], str(entry["M"]), *times, *verdict(entry)])
-        title = OPERATORS[operator][1]
+            rows.append([*shape, *times, *verdict(entry), *(said(entry) for said in form.more.values())])
         parts.append(f"## {title}, µs, {report['machine']}\n\n")
-        parts.append(markdown_table(["model", "M", *names, "best peer", "×", "÷ bound"], rows))
-        parts.append("\n" + means(entries) + "\n")
+        parts.append(markdown_table([*form.keys, *names, "best peer", "×", *form.more], rows))
+        parts.append("\n" + means(entries, form.x, heads[form.x]) + "\n")
         parts += [
-            f"- {entry['model']}, M = {entry['M']}: without {name}: {why}\n"
+            f"- {shape_of(entry)}: without {name}: {why}\n"
             for entry in entries
             for name, why in entry.get("left_out", {}).items()
         ]
         parts.append("\n")
     failed = [entry for entry in report["table"] if "error" in entry]
-    parts += [f"- {e['operator']}, {e['model']}, M = {e['M']}: FAILED: {e['error']}\n" for e in failed]
+    parts += [f"- {form.title(e)}, {shape_of(e)}: FAILED: {e['error']}\n" for e in failed]
     return "".join(parts)
 
 
 def verdict(entry: dict[str, Any]) -> list[str]:
     if "vs_best" not in entry:
-        return ["", "", ""]
+        return ["", ""]
     speed = f"{entry['vs_best']:.2f}"
-    bound = f"{entry['bound']:.2f}" if "bound" in entry else ""
-    return [entry["best"], f"**{speed}**" if entry["vs_best"] < 1 else speed, bound]
+    return [entry["best"], f"**{speed}**" if entry["vs_best"] < 1 else speed]
 
 
-def means(entries: Sequence[dict[str, Any]]) -> str:
-    """Geometric means over the best peer, by M, and how many shapes are lost."""
+def means(entries: Sequence[dict[str, Any]], x: str = "M", head: str = "M") -> str:
+    """Geometric means over the best peer, by `x`, which is called `head`, and how many shapes are lost."""
     judged = [entry for entry in entries if "vs_best" in entry]
     if not judged:
         return ""
-    by_m = {m: [e["vs_best"] for e in judged if e["M"] == m] for m in sorted({e["M"] for e in judged})}
-    cells = ", ".join(f"M = {m}: {statistics.geometric_mean(values):.2f}" for m, values in by_m.items())
+    by_x = {at: [e["vs_best"] for e in judged if e[x] == at] for at in sorted({e[x] for e in judged})}
+    cells = ", ".join(
+        f"{head} = {at}: {statistics.geometric_mean(values):.2f}" for at, values in by_x.items()
+    )
     lost = sum(entry["vs_best"] < 1 for entry in judged)
     every = statistics.geometric_mean(entry["vs_best"] for entry in judged)
     return f"Over the best peer, geometric means: {cells}; all: {every:.2f}. Lost: {lost} of {len(judged)}.\n"

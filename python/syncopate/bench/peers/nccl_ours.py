@@ -2,8 +2,7 @@
 
 import torch
 
-from .gather import gathering
-from .sdpa import parts_of
+from .gather import gathered_then
 
 OPERATORS = ("attention",)
 
@@ -15,14 +14,7 @@ def make(case):
         raise ValueError("it is called for one document")
     from syncopate.kernels.gluon_attention_call import attend
 
-    gather, gathered = gathering(case)
-    parts = [(first, q.contiguous()) for first, q in parts_of(case, case.q)]
+    def attended(q, k, v, first):
+        return attend(q, k, v, causal=case.shape.causal, offset=first)[0]
 
-    def call(i):
-        gather(i)
-        k, v = (case.in_order(x) for x in gathered)
-        outs = [attend(q, k, v, causal=case.shape.causal, offset=first)[0] for first, q in parts]
-        return outs[0] if len(outs) == 1 else torch.cat(outs, 2)
-
-    case.expect("nccl_ours", call(0), case.runs)
-    return call
+    return gathered_then(case, "nccl_ours", attended)
