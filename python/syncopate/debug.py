@@ -13,9 +13,7 @@ outputs.
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,7 @@ from .call.arguments import (
     scalar,
 )
 from .call.tuples import flat
-from .host import interpreter
+from .host import bounds, interpreter
 
 __all__ = [
     "Outside",
@@ -83,71 +81,22 @@ class Outside:
         return f"{where} {self.parameter}[{first}]{more}, outside {stated}"
 
 
-class _Recorder:
-    """Takes the place of the interpreter's memory operations and notes what they are given."""
+def record(kernel: Any, grid: Sequence[int], arguments: Mapping[str, Any]) -> list[Touch]:
+    """Runs every program of `grid` in the interpreter; each load, store and atomic (which is both), in order."""
+    touches: list[Touch] = []
 
-    def __init__(self) -> None:
-        self.touches: list[Touch] = []
-
-    def note(self, builder: Any, pointers: Any, mask: Any, write: bool) -> None:
+    def note(builder: Any, verb: str, pointers: Any, mask: Any, _: Any) -> None:
         addresses = np.asarray(pointers.data)
         if mask is not None:
             addresses = addresses[np.broadcast_to(np.asarray(mask.data, dtype=bool), addresses.shape)]
         (x, y, z), (nx, ny, _) = builder.grid_idx, builder.grid_dim
-        file, line = _user_line()
-        self.touches.append(Touch(x + nx * (y + ny * z), write, np.unique(addresses), file, line))
+        file, line = bounds.user_line(2, lambda file: "/triton/" not in file and file != bounds.__file__)
+        for write in {"loads": (False,), "stores to": (True,), "updates": (False, True)}[verb]:
+            touches.append(Touch(x + nx * (y + ny * z), write, np.unique(addresses), file, line))
 
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        from triton.runtime.interpreter import InterpreterBuilder as Builder
-
-        load, store = Builder.create_masked_load, Builder.create_masked_store
-        rmw, cas = Builder.create_atomic_rmw, Builder.create_atomic_cas
-
-        def masked_load(builder, pointers, mask, *rest, **named):
-            self.note(builder, pointers, mask, write=False)
-            return load(builder, pointers, mask, *rest, **named)
-
-        def masked_store(builder, pointers, value, mask, *rest, **named):
-            self.note(builder, pointers, mask, write=True)
-            return store(builder, pointers, value, mask, *rest, **named)
-
-        def atomic_rmw(builder, operation, pointers, value, mask, *rest):
-            for write in (False, True):
-                self.note(builder, pointers, mask, write)
-            return rmw(builder, operation, pointers, value, mask, *rest)
-
-        def atomic_cas(builder, pointers, *rest):
-            for write in (False, True):
-                self.note(builder, pointers, None, write)
-            return cas(builder, pointers, *rest)
-
-        Builder.create_masked_load, Builder.create_masked_store = masked_load, masked_store
-        Builder.create_atomic_rmw, Builder.create_atomic_cas = atomic_rmw, atomic_cas
-        try:
-            yield
-        finally:
-            Builder.create_masked_load, Builder.create_masked_store = load, store
-            Builder.create_atomic_rmw, Builder.create_atomic_cas = rmw, cas
-
-
-def _user_line() -> tuple[str, int]:
-    """The innermost line that is neither Triton's nor of this file."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if "/triton/" not in file and file != __file__:
-            return file, frame.f_lineno
-        frame = frame.f_back
-    return "<unknown>", 0
-
-
-def record(kernel: Any, grid: Sequence[int], arguments: Mapping[str, Any]) -> list[Touch]:
-    """Runs every program of `grid` in the interpreter; each load, store and atomic (which is both), in order."""
-    recorder = _Recorder()
-    with recorder.installed():
+    with bounds.watched(note):
         interpreter.launch(kernel, (tuple(grid) + (1, 1, 1))[:3], dict(arguments))
-    return recorder.touches
+    return touches
 
 
 class Places:

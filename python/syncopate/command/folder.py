@@ -23,7 +23,7 @@ from ..ranks import RankError
 from ..trace.record import Trace, recorder_of
 from . import higher_precision
 from .folder_imports import package_of, recorded_files
-from .higher_precision import AtomicsNoted, Loosened
+from .higher_precision import Loosened
 
 
 def bytes_of(artifact: _syncopate.Artifact) -> int:
@@ -235,9 +235,9 @@ class FolderRun:
     def _run_alone(self, kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
         """An unfused kernel; notes whether it adds floats with atomics."""
         if self.group.device == "host":
-            with AtomicsNoted() as noted:
+            with higher_precision.noting_float_atomics() as seen:
                 interpreter.launch(kernel, grid, arguments, Bounds(arguments))
-            self._atomics |= noted.seen
+            self._atomics |= bool(seen)
         else:
             self._atomics |= higher_precision.adds_floats_atomically(kernel[grid](**arguments))
 

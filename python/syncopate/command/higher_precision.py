@@ -6,11 +6,14 @@ that as the unfused one is."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from ..host.bounds import watched
 
 #: The least relative error that is taken for rounding, by the size of an element; of 16 bits and fewer two units in the last place.
 ROUNDING = {8: 1e-12, 4: 1e-5}
@@ -72,31 +75,17 @@ def adds_floats_atomically(compiled: Any) -> bool:
     return bool(_FLOAT_ATOMIC.search(getattr(compiled, "asm", {}).get("ptx", "")))
 
 
-class AtomicsNoted:
-    """Within it, `seen` becomes true where an interpreted kernel adds floats with atomics."""
+@contextmanager
+def noting_float_atomics() -> Iterator[list[bool]]:
+    """Within it, an interpreted kernel that adds floats with atomics adds to the list."""
+    seen: list[bool] = []
 
-    def __init__(self) -> None:
-        self.seen = False
+    def note(_builder: Any, verb: str, _pointers: Any, _mask: Any, operands: tuple[Any, ...]) -> None:
+        if verb == "updates" and str(operands[0]).rpartition(".")[2].upper() == "FADD":
+            seen.append(True)
 
-    def __enter__(self) -> AtomicsNoted:
-        from triton.runtime import interpreter
-
-        builder, self._usual = (
-            interpreter.InterpreterBuilder,
-            interpreter.InterpreterBuilder.create_atomic_rmw,
-        )
-
-        def noted(inner: Any, operation: Any, *operands: Any) -> Any:
-            self.seen |= str(operation).rpartition(".")[2].upper() == "FADD"
-            return self._usual(inner, operation, *operands)
-
-        builder.create_atomic_rmw = noted
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        from triton.runtime import interpreter
-
-        interpreter.InterpreterBuilder.create_atomic_rmw = self._usual
+    with watched(note):
+        yield seen
 
 
 def in_higher_precision(run: Callable[[], Sequence[torch.Tensor]]) -> Sequence[torch.Tensor] | None:

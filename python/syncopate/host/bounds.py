@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import functools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -70,19 +70,41 @@ _held: list[Bounds] = []  # of the launches in progress, the innermost last
 @contextmanager
 def held(bounds: Bounds) -> Iterator[None]:
     """Every load, store and atomic is held against these."""
+    with _added(_held, bounds):
+        yield
+
+
+#: Of a load, store or atomic: the builder, "loads", "stores to" or "updates", the pointers, the mask (None: all), and all operands.
+Watch = Callable[[Any, str, Any, Any, tuple[Any, ...]], None]
+_watching: list[Watch] = []
+
+
+@contextmanager
+def watched(watch: Watch) -> Iterator[None]:
+    """`watch` sees every load, store and atomic of interpreted kernels."""
+    with _added(_watching, watch):
+        yield
+
+
+@contextmanager
+def _added(those: list[Any], one: Any) -> Iterator[None]:
     _install()
-    _held.append(bounds)
+    those.append(one)
     try:
         yield
     finally:
-        _held.pop()
+        those.pop()
 
 
-def user_line(skip: int = 2) -> tuple[str, int]:
-    """The innermost line that is neither Triton's nor of this package."""
+def is_user_file(file: str) -> bool:
+    return "/triton/" not in file and not file.startswith(PACKAGE)
+
+
+def user_line(skip: int, is_user: Callable[[str], bool] = is_user_file) -> tuple[str, int]:
+    """The innermost of the user's lines, `skip` frames out."""
     frame = sys._getframe(skip)
     while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
+        if is_user(frame.f_code.co_filename):
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return "<unknown>", 0
@@ -111,18 +133,12 @@ def place_text(file: str, line: int) -> str:
     return f"{user_file}:{line}"
 
 
-def is_user_file(file: str) -> bool:
-    return "/triton/" not in file and not file.startswith(PACKAGE)
-
-
 def program_text(builder: Any) -> str:
     place, extent = builder.grid_idx, builder.grid_dim
     return f"program {place[0]}" if tuple(extent[1:]) == (1, 1) else f"program {tuple(place)}"
 
 
-def _check(builder: Any, pointers: Any, mask: Any, verb: str) -> None:
-    if not _held:
-        return
+def _check(builder: Any, verb: str, pointers: Any, mask: Any) -> None:
     addresses = np.asarray(pointers.data).astype(np.int64)
     if mask is not None:
         holds = np.asarray(mask.data, dtype=bool)
@@ -146,21 +162,24 @@ def _check(builder: Any, pointers: Any, mask: Any, verb: str) -> None:
 
 @functools.cache
 def _install() -> None:
-    """Puts the check in front of the interpreter's memory operations."""
+    """Puts the check, and who watches, in front of the interpreter's memory operations."""
     from triton.runtime.interpreter import InterpreterBuilder as Builder
 
-    def checked(name: str, verb: str, mask_at: int | None) -> None:
+    def seen(name: str, verb: str, pointers_at: int, mask_at: int | None) -> None:
         operation = getattr(Builder, name)
 
         @functools.wraps(operation)
         def run(builder: Any, *operands: Any, **named: Any) -> Any:
-            pointers = operands[1 if name == "create_atomic_rmw" else 0]
-            _check(builder, pointers, operands[mask_at] if mask_at is not None else None, verb)
+            pointers, mask = operands[pointers_at], None if mask_at is None else operands[mask_at]
+            if _held:
+                _check(builder, verb, pointers, mask)
+            for watch in _watching:
+                watch(builder, verb, pointers, mask, operands)
             return operation(builder, *operands, **named)
 
         setattr(Builder, name, run)
 
-    checked("create_masked_load", "loads", 1)
-    checked("create_masked_store", "stores to", 2)
-    checked("create_atomic_rmw", "updates", 3)
-    checked("create_atomic_cas", "updates", None)
+    seen("create_masked_load", "loads", 0, 1)
+    seen("create_masked_store", "stores to", 0, 2)
+    seen("create_atomic_rmw", "updates", 1, 3)
+    seen("create_atomic_cas", "updates", 0, None)
