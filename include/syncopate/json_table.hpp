@@ -129,6 +129,14 @@ protected:
                         [&](Index node, const JsonPath& path) { return walk(JsonAt{node, &path}); });
         };
     }
+    /// At most `limit` integers in [low, high].
+    template <typename Int>
+    auto integers(std::string_view expected, std::int32_t limit, std::int64_t low, std::int64_t high,
+                  std::vector<Int>& out) {
+        return elements(expected, limit, [this, low, high, &out](JsonAt at) {
+            return integer(out.emplace_back(), low, high)(at);
+        });
+    }
     /// The name of what is read, in the version that this one reads.
     auto schema(std::string_view name) {
         return [this, name](JsonAt at) {
@@ -152,6 +160,8 @@ protected:
             return add(path.key, JsonAt{node, &path});
         });
     }
+    /// Where the key of a member is, for messages.
+    static JsonAt key_of(JsonAt member) { return {member.node - 1, member.path}; }
     template <typename T, typename Walk>
     auto map(std::map<std::string, T>& entries_by_key, Walk walk) {
         return [this, &entries_by_key, walk](JsonAt at) {
@@ -263,6 +273,9 @@ protected:
     template <std::integral Int>
     auto integer(const Int& value, std::int64_t /*low*/ = 0, std::int64_t /*high*/ = 0) {
         return [this, &value](JsonAt) { return put(std::to_string(value)); };
+    }
+    auto number(const double& value, double /*low*/, double /*high*/) {
+        return [this, &value](JsonAt) { return put(json_number(value)); };
     }
     auto schema(std::string_view name) {
         return [this, name](JsonAt) { return put_quoted(name); };

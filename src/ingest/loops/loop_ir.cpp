@@ -1,212 +1,167 @@
 #include "syncopate/ingest/loops/loop_ir.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "ingest/partition/mesh_json.hpp"
+#include "ingest/partition/mesh_reader.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::ingest {
 namespace {
 
-class LoopDecoder : private MeshDecoder {
+class LoopReader : public MeshReader {
 public:
-    using MeshDecoder::MeshDecoder;
+    using MeshReader::MeshReader;
 
-    Result<LoopNest> decode() {
-        if (!nest()) return error();
+    Result<LoopNest> nest() {
+        const JsonPath root;
+        const auto one = [this](std::string_view name, JsonAt at) { return tensor(name, at); };
+        if (!object({0, &root}, required("schema", schema("syncopate.loop/1")),
+                    required("mesh", mesh(out_.mesh)), optional("uneven", uneven(out_.uneven)),
+                    required("tensors", named(one)),
+                    required("loops", [this](JsonAt at) { return loops(at); }),
+                    required("communicate", [this](JsonAt at) { return points(at); })))
+            return error();
         return std::move(out_);
     }
 
 private:
-    bool nest() {
-        const JsonPath root;
-        static constexpr std::array<JsonField, 6> kFields{{{"schema", true},
-                                                           {"mesh", true},
-                                                           {"tensors", true},
-                                                           {"loops", true},
-                                                           {"communicate", true},
-                                                           {"uneven", false}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(0, root, kFields, at)) return false;
-        return schema(at[0], {&root, "schema"}, "syncopate.loop/1") &&
-               mesh(at[1], {&root, "mesh"}, out_.mesh) &&
-               (!has(at[5]) || uneven(at[5], {&root, "uneven"}, out_.uneven)) &&
-               members(at[2], {&root, "tensors"},
-                       [&](std::string_view name, Index node, const JsonPath& path) {
-                           return tensor(name, node, path);
-                       }) &&
-               loops(at[3], {&root, "loops"}) && points(at[4], {&root, "communicate"});
-    }
-
-    bool tensor(std::string_view name, Index node, const JsonPath& path) {
-        static constexpr std::array<JsonField, 4> kFields{
-            {{"shape", true}, {"dtype", true}, {"shard", true}, {"carry", false}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(node, path, kFields, at)) return false;
-        LoopTensor made;
+    bool tensor(std::string_view name, JsonAt at) {
+        LoopTensor& made = out_.tensors.emplace_back();
         made.tensor.name = name;
-        if (!shape(at[0], {&path, "shape"}, made.tensor) || !dtype(at[1], {&path, "dtype"}, made.tensor) ||
-            !bytes_fit(at[0], {&path, "shape"}, made.tensor) ||
-            !shard(at[2], {&path, "shard"}, out_.mesh, made.tensor.shape.size(), made.shard) ||
-            (has(at[3]) && !reduction(at[3], {&path, "carry"}, made.carry))) {
-            return false;
-        }
-        out_.tensors.push_back(std::move(made));
-        return true;
+        return object(at, required("shape", shape(made.tensor)), required("dtype", dtype(made.tensor)),
+                      required("shard", shard(made.tensor, made.shard)),
+                      optional("carry", reduction(made.carry)));
     }
 
-    bool loops(Index node, const JsonPath& path) {
-        if (!list(node, path, "a list of loops, outermost first", 64)) return false;
+    bool loops(JsonAt at) {
         std::int64_t iterations = 1;
-        return each(node, path, [&](Index at, const JsonPath& inner) {
+        return elements("a list of loops, outermost first", 64, [&](JsonAt inner) {
             Loop made;
-            if (!loop(at, inner, made)) return false;
+            if (!loop(inner, made)) return false;
             if (made.over >= 0) iterations *= made.steps;
-            if (iterations > kMaxIterations) {
-                return fail(
-                    at, inner,
-                    fmt::format("makes more than {} iterations of the loops together", kMaxIterations));
-            }
             out_.loops.push_back(std::move(made));
-            return true;
-        });
+            return iterations <= kMaxIterations ||
+                   fail(inner,
+                        fmt::format("makes more than {} iterations of the loops together", kMaxIterations));
+        })(at);
     }
 
-    bool loop(Index node, const JsonPath& path, Loop& made) {
-        static constexpr std::array<JsonField, 7> kFields{{{"name", true},
-                                                           {"over", false},
-                                                           {"shift", false},
-                                                           {"start", false},
-                                                           {"steps", false},
-                                                           {"tile", false},
-                                                           {"size", false}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(node, path, kFields, at)) return false;
-        const auto [name_at, over, shift, start, steps, tile, size] = at;
-        std::string_view name;
-        const JsonPath name_path{&path, "name"};
-        if (!string(name_at, name_path, name)) return false;
-        if (name.empty()) return fail(name_at, name_path, "is an empty name");
-        for (const Loop& other : out_.loops) {
-            if (other.name == name) return fail(name_at, name_path, "names a loop a second time");
-        }
-        made.name = name;
-        if (has(over) == has(tile)) {
-            return fail(node, path,
-                        "needs either \"over\", a mesh axis, or \"tile\", the tensor axes it cuts");
-        }
-        if (has(tile)) {
-            for (const Index other : {shift, start, steps}) {
-                if (has(other)) return fail(other, path, "has a key that only a loop over a mesh axis has");
-            }
-            if (!has(size)) return fail(node, path, "lacks \"size\", the elements of one block");
-            return integer(size, {&path, "size"}, 1, plan::kMaxCoordinate, made.size) &&
-                   members(
-                       tile, {&path, "tile"}, [&](std::string_view of, Index axis, const JsonPath& inner) {
-                           auto& [tensor, tensor_axis] = made.tiles.emplace_back();
-                           if (!tensor_named(of, axis, inner, tensor)) return false;
-                           const auto axes =
-                               out_.tensors[static_cast<std::size_t>(tensor)].tensor.shape.size();
-                           return integer(axis, inner, 0, static_cast<std::int64_t>(axes) - 1, tensor_axis);
-                       });
-        }
-        if (has(size)) return fail(size, path, "has the key \"size\", which only a loop over blocks has");
-        if (!has(shift)) return fail(node, path, "lacks \"shift\", by how many places each step moves on");
-        if (!mesh_axis(over, {&path, "over"}, out_.mesh, made.over)) return false;
-        for (const Loop& other : out_.loops) {
-            if (other.over == made.over) {
-                return fail(over, {&path, "over"},
-                            fmt::format("is the mesh axis of loop \"{}\"", escaped(other.name)));
-            }
-        }
-        const std::int64_t ring = out_.mesh.axes[static_cast<std::size_t>(made.over)].size;
-        made.steps = ring;
-        if (!integer(shift, {&path, "shift"}, -plan::kMaxRanks, plan::kMaxRanks, made.shift) ||
-            (has(start) &&
-             !integer(start, {&path, "start"}, -plan::kMaxRanks, plan::kMaxRanks, made.start)) ||
-            (has(steps) && !integer(steps, {&path, "steps"}, 1, kMaxIterations, made.steps))) {
+    bool loop(JsonAt at, Loop& made) {
+        bool over = false, tile = false, shift = false, size = false;
+        const auto loop_name = [&](JsonAt inner) {
+            if (!text(made.name)(inner)) return false;
+            if (made.name.empty()) return fail(inner, "is an empty name");
+            return std::ranges::find(out_.loops, made.name, &Loop::name) == out_.loops.end() ||
+                   fail(inner, "names a loop a second time");
+        };
+        const auto ring = [&](JsonAt inner) {
+            over = true;
+            if (!mesh_axis(made.over)(inner)) return false;
+            made.steps = ring_of(made);
+            const auto other = std::ranges::find(out_.loops, made.over, &Loop::over);
+            return other == out_.loops.end() ||
+                   fail(inner, fmt::format("is the mesh axis of loop \"{}\"", escaped(other->name)));
+        };
+        const auto blocks = [&](std::string_view of, JsonAt inner) {
+            tile = true;
+            auto& [tensor, axis] = made.tiles.emplace_back();
+            if (!tensor_named(of, inner, tensor)) return false;
+            const auto axes = out_.tensors[static_cast<std::size_t>(tensor)].tensor.shape.size();
+            return integer(axis, 0, static_cast<std::int64_t>(axes) - 1)(inner);
+        };
+        // Of a loop over a mesh axis, or over blocks.
+        const auto of_ring = [&](auto walk) {
+            return [&, walk](JsonAt inner) {
+                return over ? walk(inner) : fail(inner, "has a key that only a loop over a mesh axis has");
+            };
+        };
+        const auto moves = [&](JsonAt inner) {
+            shift = true;
+            return integer(made.shift, -plan::kMaxRanks, plan::kMaxRanks)(inner) &&
+                   (made.shift % ring_of(made) != 0 || ring_of(made) == 1 ||
+                    fail(inner, fmt::format("moves nothing on a ring of {}", ring_of(made))));
+        };
+        const auto elements_of_block = [&](JsonAt inner) {
+            size = true;
+            return tile ? integer(made.size, 1, plan::kMaxCoordinate)(inner)
+                        : fail(inner, "has the key \"size\", which only a loop over blocks has");
+        };
+        if (!object(at, required("name", loop_name), optional("over", ring),
+                    optional("shift", of_ring(moves)),
+                    optional("start", of_ring(integer(made.start, -plan::kMaxRanks, plan::kMaxRanks))),
+                    optional("steps", of_ring(integer(made.steps, 1, kMaxIterations))),
+                    optional("tile", named(blocks)), optional("size", elements_of_block)))
             return false;
-        }
-        return made.shift % ring != 0 || ring == 1 ||
-               fail(shift, {&path, "shift"}, fmt::format("moves nothing on a ring of {}", ring));
+        if (over == tile)
+            return fail(at, "needs either \"over\", a mesh axis, or \"tile\", the tensor axes it cuts");
+        if (tile && !size) return fail(at, "lacks \"size\", the elements of one block");
+        return tile || shift || fail(at, "lacks \"shift\", by how many places each step moves on");
+    }
+    [[nodiscard]] std::int64_t ring_of(const Loop& loop) const {
+        return out_.mesh.axes[static_cast<std::size_t>(loop.over)].size;
     }
 
     /// The place of one of `items`, by its name.
     template <typename Item, typename Name>
-    bool named(std::string_view what, const std::vector<Item>& items, Name name_of, std::string_view name,
-               Index node, const JsonPath& path, std::int32_t& out) {
+    bool place_of(std::string_view what, const std::vector<Item>& items, Name name_of, std::string_view name,
+                  JsonAt at, std::int32_t& out) {
         std::vector<std::string_view> known;
         for (const Item& item : items) known.push_back(name_of(item));
         out = static_cast<std::int32_t>(std::ranges::find(known, name) - known.begin());
         return out < static_cast<std::int32_t>(known.size()) ||
-               fail(node, path,
-                    fmt::format("names an unknown {} \"{}\"{}", what, escaped(name),
-                                did_you_mean(name, known)));
+               fail(at, fmt::format("names an unknown {} \"{}\"{}", what, escaped(name),
+                                    did_you_mean(name, known)));
     }
-    bool tensor_named(std::string_view name, Index node, const JsonPath& path, std::int32_t& out) {
+    bool tensor_named(std::string_view name, JsonAt at, std::int32_t& out) {
         const auto name_of = [](const LoopTensor& one) -> std::string_view { return one.tensor.name; };
-        return named("tensor", out_.tensors, name_of, name, node, path, out);
+        return place_of("tensor", out_.tensors, name_of, name, at, out);
     }
-    bool loop_named(std::string_view name, Index node, const JsonPath& path, std::int32_t& out) {
+    bool loop_named(std::string_view name, JsonAt at, std::int32_t& out) {
         const auto name_of = [](const Loop& one) -> std::string_view { return one.name; };
-        return named("loop", out_.loops, name_of, name, node, path, out);
+        return place_of("loop", out_.loops, name_of, name, at, out);
     }
 
-    bool points(Index node, const JsonPath& path) {
-        if (!list(node, path, "a list of communication points", 4096)) return false;
-        if (document_.size(node) == 0) return fail(node, path, "is empty; nothing would move");
-        return each(node, path, [&](Index at, const JsonPath& inner) { return point(at, inner); }) &&
-               complete(node, path);
+    bool points(JsonAt at) {
+        return elements("a list of communication points", 4096,
+                        [&](JsonAt inner) { return point(inner, out_.points.emplace_back()); })(at) &&
+               (!out_.points.empty() || fail(at, "is empty; nothing would move")) && complete(at);
     }
 
-    bool point(Index node, const JsonPath& path) {
-        static constexpr std::array<JsonField, 3> kFields{{{"tensor", true}, {"at", true}, {"chunk", false}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(node, path, kFields, at)) return false;
-        CommunicationPoint made;
-        std::string_view tensor;
-        std::string_view loop;
-        if (!string(at[0], {&path, "tensor"}, tensor) ||
-            !tensor_named(tensor, at[0], {&path, "tensor"}, made.tensor) ||
-            !string(at[1], {&path, "at"}, loop) || !loop_named(loop, at[1], {&path, "at"}, made.at)) {
-            return false;
-        }
-        const Loop& where = out_.loops[static_cast<std::size_t>(made.at)];
-        if (where.over < 0) {
-            return fail(at[1], {&path, "at"},
-                        "names a loop over blocks; shards move on in a loop over a mesh axis");
-        }
-        if (!is_cut_over(made.tensor, where.over)) {
-            return fail(at[1], {&path, "at"},
+    bool point(JsonAt at, CommunicationPoint& made) {
+        std::string word;
+        const auto tensor = [&](JsonAt inner) {
+            return text(word)(inner) && tensor_named(word, inner, made.tensor);
+        };
+        const auto loop = [&](JsonAt inner) {
+            if (!text(word)(inner) || !loop_named(word, inner, made.at)) return false;
+            const std::int32_t over = out_.loops[static_cast<std::size_t>(made.at)].over;
+            if (over < 0)
+                return fail(inner, "names a loop over blocks; shards move on in a loop over a mesh axis");
+            return is_cut_over(made.tensor, over) ||
+                   fail(inner,
                         fmt::format("names a loop over mesh axis \"{}\", over which the tensor is not cut",
-                                    out_.mesh.axes[static_cast<std::size_t>(where.over)].name));
-        }
-        for (const CommunicationPoint& other : out_.points) {
-            if (other.tensor == made.tensor && other.at == made.at) {
-                return fail(node, path, "moves the tensor a second time at that loop");
-            }
-        }
-        if (has(at[2]) &&
-            !members(at[2], {&path, "chunk"}, [&](std::string_view name, Index count, const JsonPath& inner) {
-                auto& [block, group] = made.chunk.emplace_back();
-                if (!loop_named(name, count, inner, block) ||
-                    !integer(count, inner, 1, plan::kMaxCoordinate, group)) {
-                    return false;
-                }
-                const Loop& blocks = out_.loops[static_cast<std::size_t>(block)];
-                return std::any_of(blocks.tiles.begin(), blocks.tiles.end(),
-                                   [&](const auto& tile) { return tile.first == made.tensor; }) ||
-                       fail(count, inner, "names a loop that does not cut the tensor into blocks");
-            })) {
+                                    out_.mesh.axes[static_cast<std::size_t>(over)].name));
+        };
+        const auto blocks = [&](std::string_view name, JsonAt inner) {
+            auto& [block, group] = made.chunk.emplace_back();
+            if (!loop_named(name, inner, block) || !integer(group, 1, plan::kMaxCoordinate)(inner))
+                return false;
+            const auto& tiles = out_.loops[static_cast<std::size_t>(block)].tiles;
+            return std::ranges::find(tiles, made.tensor, &std::pair<std::int32_t, std::int32_t>::first) !=
+                       tiles.end() ||
+                   fail(inner, "names a loop that does not cut the tensor into blocks");
+        };
+        if (!object(at, required("tensor", tensor), required("at", loop), optional("chunk", named(blocks))))
             return false;
-        }
-        out_.points.push_back(std::move(made));
-        return true;
+        const auto same = [&](const CommunicationPoint& other) {
+            return other.tensor == made.tensor && other.at == made.at;
+        };
+        return std::ranges::count_if(out_.points, same) == 1 ||
+               fail(at, "moves the tensor a second time at that loop");
     }
 
     [[nodiscard]] bool is_cut_over(std::int32_t tensor, std::int32_t mesh_axis) const {
@@ -217,7 +172,7 @@ private:
     }
 
     /// A tensor that moves at all moves wherever a loop shifts its shard.
-    bool complete(Index node, const JsonPath& path) {
+    bool complete(JsonAt at) {
         const auto moved_at = [&](std::int32_t tensor, std::size_t loop) {
             return std::any_of(out_.points.begin(), out_.points.end(), [&](const CommunicationPoint& point) {
                 return point.tensor == tensor && point.at == static_cast<std::int32_t>(loop);
@@ -229,10 +184,9 @@ private:
                 if (loop.over < 0 || loop.steps == 1 || !is_cut_over(point.tensor, loop.over)) continue;
                 if (moved_at(point.tensor, i)) continue;
                 return fail(
-                    node, path,
-                    fmt::format("does not move {} at loop \"{}\", which shifts its shard",
-                                escaped(out_.tensors[static_cast<std::size_t>(point.tensor)].tensor.name),
-                                escaped(loop.name)));
+                    at, fmt::format("does not move {} at loop \"{}\", which shifts its shard",
+                                    escaped(out_.tensors[static_cast<std::size_t>(point.tensor)].tensor.name),
+                                    escaped(loop.name)));
             }
         }
         return true;
@@ -245,7 +199,7 @@ private:
 
 Result<LoopNest> read_loop_nest(std::string_view text, const std::string& file_name) {
     SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
-    return LoopDecoder(document, text, file_name).decode();
+    return LoopReader(document, text, file_name).nest();
 }
 
 Result<Import> import_loop_nest(std::string_view text, const std::string& file_name, const ImportOptions&) {

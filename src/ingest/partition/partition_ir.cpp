@@ -1,13 +1,11 @@
 #include "syncopate/ingest/partition/partition_ir.hpp"
 
 #include <algorithm>
-#include <array>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "ingest/partition/mesh_json.hpp"
+#include "ingest/partition/mesh_reader.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 #include "syncopate/try.hpp"
 
@@ -20,103 +18,69 @@ bool among(const std::vector<std::int32_t>& axes, std::int32_t axis) {
     return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-class PartitionDecoder : private MeshDecoder {
+class PartitionReader : public MeshReader {
 public:
-    using MeshDecoder::MeshDecoder;
+    using MeshReader::MeshReader;
 
-    Result<PartitionProgram> decode() {
-        if (!program()) return error();
+    Result<PartitionProgram> program() {
+        const JsonPath root;
+        const auto one = [this](std::string_view name, JsonAt at) { return conversion(name, at); };
+        const auto tensors = [&](JsonAt at) {
+            return named(one)(at) &&
+                   (!out_.conversions.empty() || fail(at, "is empty; there is nothing to convert"));
+        };
+        if (!object({0, &root}, required("schema", schema("syncopate.partition/1")),
+                    required("mesh", mesh(out_.mesh)), optional("uneven", uneven(out_.uneven)),
+                    required("tensors", tensors)))
+            return error();
         return std::move(out_);
     }
 
 private:
-    bool program() {
-        const JsonPath root;
-        static constexpr std::array<JsonField, 4> kFields{
-            {{"schema", true}, {"mesh", true}, {"tensors", true}, {"uneven", false}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(0, root, kFields, at)) return false;
-        if (!schema(at[0], {&root, "schema"}, "syncopate.partition/1") ||
-            !mesh(at[1], {&root, "mesh"}, out_.mesh) ||
-            (has(at[3]) && !uneven(at[3], {&root, "uneven"}, out_.uneven))) {
-            return false;
-        }
-        const JsonPath path{&root, "tensors"};
-        if (!members(at[2], path, [&](std::string_view name, Index node, const JsonPath& inner) {
-                return conversion(name, node, inner);
-            })) {
-            return false;
-        }
-        return !out_.conversions.empty() || fail(at[2], path, "is empty; there is nothing to convert");
-    }
-
-    bool conversion(std::string_view name, Index node, const JsonPath& path) {
-        static constexpr std::array<JsonField, 6> kFields{{{"shape", true},
-                                                           {"dtype", true},
-                                                           {"before", true},
-                                                           {"after", true},
-                                                           {"split", false},
-                                                           {"produced", false}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(node, path, kFields, at)) return false;
-        Conversion made;
+    bool conversion(std::string_view name, JsonAt at) {
+        Conversion& made = out_.conversions.emplace_back();
         made.tensor.name = name;
-        if (!shape(at[0], {&path, "shape"}, made.tensor) || !dtype(at[1], {&path, "dtype"}, made.tensor) ||
-            !bytes_fit(at[0], {&path, "shape"}, made.tensor) ||
-            !placement(at[2], {&path, "before"}, made.tensor, made.before) ||
-            !placement(at[3], {&path, "after"}, made.tensor, made.after) ||
-            (has(at[4]) && !integer(at[4], {&path, "split"}, 1, 65536, made.split)) ||
-            (has(at[5]) && !boolean(at[5], {&path, "produced"}, made.produced))) {
-            return false;
-        }
-        if (!reachable(at[3], {&path, "after"}, made)) return false;
-        out_.conversions.push_back(std::move(made));
-        return true;
+        const auto placed = [&](Placement& out) {
+            return [&](JsonAt inner) { return placement(inner, made.tensor, out); };
+        };
+        const auto after = [&](JsonAt inner) { return placed(made.after)(inner) && reachable(inner, made); };
+        return object(at, required("shape", shape(made.tensor)), required("dtype", dtype(made.tensor)),
+                      required("before", placed(made.before)), required("after", after),
+                      optional("split", integer(made.split, 1, 65536)),
+                      optional("produced", flag(made.produced)));
     }
 
-    bool placement(Index node, const JsonPath& path, const plan::Tensor& tensor, Placement& out) {
-        static constexpr std::array<JsonField, 2> kFields{{{"shard", true}, {"partial", false}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(node, path, kFields, at) ||
-            !shard(at[0], {&path, "shard"}, out_.mesh, tensor.shape.size(), out.shard)) {
-            return false;
-        }
-        if (!has(at[1])) return true;
-        const JsonPath inner{&path, "partial"};
-        static constexpr std::array<JsonField, 2> kPartial{{{"over", true}, {"reduce", true}}};
-        std::array<Index, kPartial.size()> of;
-        if (!fields(at[1], inner, kPartial, of) ||
-            !mesh_axes(of[0], {&inner, "over"}, out_.mesh, out.partial) ||
-            !reduction(of[1], {&inner, "reduce"}, out.reduce)) {
-            return false;
-        }
-        if (out.partial.empty()) return fail(of[0], {&inner, "over"}, "is empty; leave \"partial\" out");
-        for (const std::vector<std::int32_t>& axes : out.shard) {
-            for (const std::int32_t axis : axes) {
-                if (among(out.partial, axis)) {
-                    return fail(of[0], {&inner, "over"},
-                                fmt::format("names mesh axis \"{}\", along which the tensor is cut",
-                                            out_.mesh.axes[static_cast<std::size_t>(axis)].name));
+    bool placement(JsonAt at, const plan::Tensor& tensor, Placement& out) {
+        const auto over = [&](JsonAt inner) {
+            if (!mesh_axes(out.partial)(inner)) return false;
+            if (out.partial.empty()) return fail(inner, "is empty; leave \"partial\" out");
+            for (const std::vector<std::int32_t>& axes : out.shard) {
+                for (const std::int32_t axis : axes) {
+                    if (among(out.partial, axis))
+                        return fail(inner,
+                                    fmt::format("names mesh axis \"{}\", along which the tensor is cut",
+                                                out_.mesh.axes[static_cast<std::size_t>(axis)].name));
                 }
             }
-        }
-        return true;
+            return true;
+        };
+        const auto partial = [&](JsonAt inner) {
+            return object(inner, required("over", over), required("reduce", reduction(out.reduce)));
+        };
+        return object(at, required("shard", shard(tensor, out.shard)), optional("partial", partial));
     }
 
-    bool reachable(Index node, const JsonPath& path, const Conversion& made) {
+    bool reachable(JsonAt at, const Conversion& made) {
         for (const std::int32_t axis : made.after.partial) {
-            if (!among(made.before.partial, axis)) {
+            if (!among(made.before.partial, axis))
                 return fail(
-                    node, path,
+                    at,
                     fmt::format("is partial over mesh axis \"{}\" and \"before\" is not; contributions have "
                                 "to be computed, moving data does not make them",
                                 out_.mesh.axes[static_cast<std::size_t>(axis)].name));
-            }
         }
-        if (!made.after.partial.empty() && made.after.reduce != made.before.reduce) {
-            return fail(node, path, "reduces otherwise than \"before\"");
-        }
-        return true;
+        return made.after.partial.empty() || made.after.reduce == made.before.reduce ||
+               fail(at, "reduces otherwise than \"before\"");
     }
 
     PartitionProgram out_;
@@ -200,7 +164,7 @@ std::string conversion_name(const Mesh& mesh, const Conversion& conversion) {
 
 Result<PartitionProgram> read_partition(std::string_view text, const std::string& file_name) {
     SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
-    return PartitionDecoder(document, text, file_name).decode();
+    return PartitionReader(document, text, file_name).program();
 }
 
 Result<Import> import_partition(std::string_view text, const std::string& file_name, const ImportOptions&) {

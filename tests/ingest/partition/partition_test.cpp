@@ -199,7 +199,8 @@ TEST(PartitionError, NamesThePathAndThePlaceOfWhatIsWrong) {
                   R"(tensors.A.before.shard[1] cuts along mesh axis "gpu", along which another axis is cut)");
     text = convert(replicas, replicas, R"(, "uneven": "torch")");
     EXPECT_EQ(error_of(text),
-              at(text, R"("torch")") + R"(uneven is "torch"; expected "ceiling" or "balanced")");
+              at(text, R"("torch")") +
+                  R"(uneven is "torch", not a known way to cut; expected one of ceiling, balanced)");
     text = program("[ ]",
                    R"({"shape": [8], "dtype": "fp32", "before": {"shard": [[]]}, "after": {"shard": [[]]}})");
     EXPECT_EQ(error_of(text), at(text, "[ ]") + "mesh is empty; it needs at least one [name, size] pair");

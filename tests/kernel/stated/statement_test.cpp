@@ -351,7 +351,7 @@ TEST(Stated, JsonThatIsWrongIsRefusedWithItsPlace) {
               "k.json:3:12: tiles.n is also the name of a parameter: take another one");
     EXPECT_EQ(error("\"cdiv(n, 64)\"", "3"), "k.json:3:17: tiles.i is the number 3; expected a string");
     EXPECT_EQ(error("kernel/1", "kernel/2"),
-              "k.json:1:12: schema is \"syncopate.kernel/2\"; expected \"syncopate.kernel/1\"");
+              "k.json:1:12: schema is \"syncopate.kernel/2\"; this version reads \"syncopate.kernel/1\"");
     EXPECT_EQ(error("\"tiles\"", "\"sums\": \"SUMS\", \"tiles\""),
               "k.json:3:10: sums is \"SUMS\", which is no parameter of copy");
     EXPECT_EQ(error("\"tiles\"", "\"head_start\": \"HEAD\", \"tiles\""),

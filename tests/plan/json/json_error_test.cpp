@@ -94,7 +94,7 @@ TEST(JsonError, AKeyOfAnotherKindOfOpIsRefused) {
     EXPECT_EQ(error_after("\"push\"", "\"local\""),
               "p.json:10:28: rank 0 op 0: ranks[0].ops[0].peer does not belong to a local op");
     EXPECT_EQ(error_after("\"peer\": 1", "\"kind\": \"all_gather\""),
-              "p.json:10:4: rank 0 op 0: ranks[0].ops[0] lacks \"peer\", which a push needs");
+              "p.json:10:27: rank 0 op 0: ranks[0].ops[0].kind does not belong to a push op");
 }
 
 TEST(JsonError, AWrongTypeSaysWhatIsThereAndWhatBelongsThere) {
