@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "syncopate/json_text.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate {
@@ -180,6 +181,26 @@ Result<JsonDocument> JsonDocument::parse(std::string_view text, const std::strin
 std::string_view JsonDocument::text(Index node) const {
     const auto payload = static_cast<std::uint64_t>(nodes_[node].payload);
     return std::string_view(arena_).substr(payload >> 32, payload & 0xffffffffU);
+}
+
+std::string JsonDocument::compact(Index node) const {
+    switch (type(node)) {
+        case Type::null: return "null";
+        case Type::boolean: return boolean(node) ? "true" : "false";
+        case Type::integer: return std::to_string(integer(node));
+        case Type::other_number: return std::string(text(node));
+        case Type::string: return json_quoted(std::string(text(node)));
+        case Type::array:
+        case Type::object: break;
+    }
+    const bool is_object = type(node) == Type::object;
+    std::string made(1, is_object ? '{' : '[');
+    bool is_key = is_object;
+    for (Index child = first(node); child != end(node); child = next(child), is_key = is_object && !is_key) {
+        if (child != first(node)) made += is_object && !is_key ? ':' : ',';
+        made += compact(child);
+    }
+    return made + (is_object ? '}' : ']');
 }
 
 std::string JsonDocument::describe(Index node) const {

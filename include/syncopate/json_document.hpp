@@ -51,6 +51,8 @@ public:
     /// place.
     [[nodiscard]] std::size_t end_offset(Index node) const { return nodes_[node].end_offset; }
 
+    /// The value as JSON, without blanks.
+    [[nodiscard]] std::string compact(Index node) const;
     /// "an object", "the string \"x\"", "the number 1.5": for messages of what was found.
     [[nodiscard]] std::string describe(Index node) const;
     /// Line and column (from 1) of the node's first character, in the text it was parsed from.

@@ -1,9 +1,7 @@
 #include "ingest/mscclpp/mscclpp_plan.hpp"
-#include "syncopate/names.hpp"
 
 #include <algorithm>
 #include <array>
-#include <tuple>
 
 #include <fmt/format.h>
 
@@ -58,130 +56,66 @@ const MscclppVerb* mscclpp_verb(std::string_view name) {
     return found == kVerbs.end() ? nullptr : &*found;
 }
 
-bool MscclppReader::read_header(Index name, Index collective, Index protocol, Index in_place,
-                                MscclppPlan& plan) {
-    const auto label = [&](Index node, std::string_view key, std::string& out) {
-        std::string_view value;
-        if (!has(node) || document_.type(node) == Type::null) return true;
-        if (!string(node, {nullptr, key}, value)) return false;
-        out = escaped(value);
-        return true;
-    };
-    if (!label(name, "name", plan.name) || !label(collective, "collective", plan.collective) ||
-        !label(protocol, "protocol", plan.protocol) ||
-        !boolean(in_place, {nullptr, "inplace"}, plan.in_place))
-        return false;
-    return plan.protocol == "Simple" || plan.protocol == "LL" ||
-           fail(protocol, {nullptr, "protocol"}, "is \"" + plan.protocol + "\"; expected Simple or LL");
-}
-
-bool MscclppReader::read_bytes(Index least, Index most, MscclppPlan& plan) {
-    for (const auto& [node, key, word] :
-         {std::tuple{least, "min_message_size", "from"}, std::tuple{most, "max_message_size", "to"}}) {
-        if (!has(node)) continue;
-        const bool whole = document_.type(node) == Type::integer;
-        if (!whole && document_.type(node) != Type::other_number)  // 2^64 - 1 is one
-            return fail(node, {nullptr, key}, "is " + document_.describe(node) + "; expected bytes");
-        const std::string bytes =
-            whole ? fmt::format("{}", document_.integer(node)) : std::string(document_.text(node));
-        plan.bytes += fmt::format("{}{} {}", plan.bytes.empty() ? "" : " ", word, bytes);
-    }
+bool MscclppReader::read_bytes(JsonAt at, std::string_view word, std::string& out) {
+    const bool whole = document_.type(at.node) == Type::integer;
+    if (!whole && document_.type(at.node) != Type::other_number)  // 2^64 - 1 is one
+        return fail(at, "is " + document_.describe(at.node) + "; expected bytes");
+    out += fmt::format("{}{} {}", out.empty() ? "" : " ", word, document_.compact(at.node));
     return true;
 }
 
-bool MscclppReader::buffer(Index node, const JsonPath& path, Buffer& out) {
+bool MscclppReader::read_buffer(JsonAt at, Buffer& out) {
     std::string_view name;
-    if (!string(node, path, name)) return false;
+    if (!string(at.node, *at.path, name)) return false;
     const std::optional<Buffer> known = buffer_from(name);
-    if (!known) return fail(node, path, "is " + document_.describe(node) + "; expected i, o or s");
+    if (!known) return fail(at, "is " + document_.describe(at.node) + "; expected i, o or s");
     out = *known;
     return true;
 }
 
-bool MscclppReader::read_gpu(Index node, const JsonPath& path, std::span<const JsonField> known,
-                             std::span<const Index> keys, MscclppPlan& plan) {
-    MscclppGpu gpu;
-    gpu.node = node;
-    std::int32_t id = 0;
-    if (!rank(keys[0], {&path, known[0].key}, id) ||
-        !non_negative(keys[1], {&path, known[1].key}, gpu.input) ||
-        !non_negative(keys[2], {&path, known[2].key}, gpu.output) ||
-        !non_negative(keys[3], {&path, known[3].key}, gpu.scratch))
-        return false;
-    if (id != path.index)
-        return fail(keys[0], {&path, known[0].key},
-                    fmt::format("is {}; expected {}: ids count from 0", id, path.index));
-    plan.gpus.push_back(std::move(gpu));
-    return true;
-}
-
-bool MscclppReader::channel_type(Index node, const JsonPath& path, ChannelType& out) {
+bool MscclppReader::read_channel_type(JsonAt at, ChannelType& out) {
     std::string_view name;
-    if (!string(node, path, name)) return false;
-    const auto found = std::find(types_.begin(), types_.end(), name);
+    if (!string(at.node, *at.path, name)) return false;
+    const auto found = std::ranges::find(types_, name);
     if (found == types_.end())
-        return fail(node, path,
-                    fmt::format("is {}; expected {}, {} or {}", document_.describe(node), types_[0],
-                                types_[1], types_[2]));
+        return fail(at, fmt::format("is {}; expected {}, {} or {}", document_.describe(at.node), types_[0],
+                                    types_[1], types_[2]));
     out = static_cast<ChannelType>(found - types_.begin());
     return true;
 }
 
-bool MscclppReader::op_channel_type(Index node, const JsonPath& path, ChannelType& out) {
-    if (!has(node)) return true;
-    std::string_view name;
-    return string(node, path, name) && (name == "none" || channel_type(node, path, out));
-}
-
-bool MscclppReader::read_channels_to(Index node, const JsonPath& path, ChannelType type, std::int32_t owner) {
-    return list(node, path, "a list of ranks", 1 << 16, [&](Index n, const JsonPath& at) {
+bool MscclppReader::read_channels_to(JsonAt at, ChannelType type, std::int32_t owner) {
+    return elements("a list of ranks", 1 << 16, [&](JsonAt inner) {
         std::int32_t peer = 0;
-        if (!rank(n, at, peer)) return false;
-        if (peer == owner) return fail(n, at, "is its own rank");
+        if (!rank(peer)(inner)) return false;
+        if (peer == owner) return fail(inner, "is its own rank");
         const std::int64_t key =
             (static_cast<std::int64_t>(type) * kMaxImportRanks + owner) * kMaxImportRanks + peer;
         channels_[type][static_cast<std::size_t>(owner)].push_back({peer, channels_to_[key]++});
         return true;
-    });
+    })(at);
 }
 
-bool MscclppReader::read_group(Index node, const JsonPath& path, MscclppPlan& plan) {
-    constexpr std::array<JsonField, 2> kKeys{{{"size", true}, {"ranks", true}}};
-    std::array<Index, 2> keys{};
+bool MscclppReader::read_group(JsonAt at, MscclppPlan& plan) {
     std::int32_t size = 0;
-    std::vector<std::int32_t> members;
-    if (!fields(node, path, kKeys, keys) || !integer(keys[0], {&path, "size"}, 1, ranks_, size) ||
-        !numbers(keys[1], {&path, "ranks"}, ranks_ - 1, members))
-        return false;
-    std::vector<std::int32_t> sorted = members;
-    std::sort(sorted.begin(), sorted.end());
-    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-        return fail(keys[1], {&path, "ranks"}, "names a rank twice");
-    if (members.size() != static_cast<std::size_t>(size))
-        return fail(keys[1], {&path, "ranks"},
-                    fmt::format("has {} ranks, and size is {}", members.size(), size));
-    plan.groups.push_back(std::move(members));
-    return true;
-}
-
-bool MscclppReader::threadblock_id(Index node, const JsonPath& path) {
-    std::int32_t id = 0;
-    if (!integer(node, {&path, "id"}, 0, 4095, id)) return false;
-    return id == path.index ||
-           fail(node, {&path, "id"}, fmt::format("is {}; expected {}: ids count from 0", id, path.index));
+    std::vector<std::int32_t>& members = plan.groups.emplace_back();
+    const auto ranks = [&](JsonAt inner) {
+        if (!numbers(ranks_ - 1, members)(inner)) return false;
+        std::vector<std::int32_t> sorted = members;
+        std::ranges::sort(sorted);
+        if (std::ranges::adjacent_find(sorted) != sorted.end()) return fail(inner, "names a rank twice");
+        return members.size() == static_cast<std::size_t>(size) ||
+               fail(inner, fmt::format("has {} ranks, and size is {}", members.size(), size));
+    };
+    return object(at, required("size", integer(size, 1, ranks_)), required("ranks", ranks));
 }
 
 bool MscclppReader::read_barrier(Index node, const JsonPath& path, Index id, Index parties,
                                  std::string_view parties_key, MscclppOp& op) {
     if (!has(id) || !has(parties))
         return fail(node, path, fmt::format(R"(needs "barrier_id" and "{}")", parties_key));
-    return integer(id, {&path, "barrier_id"}, 0, 1 << 16, op.barrier) &&
-           integer(parties, {&path, parties_key}, 1, 4096, op.barrier_parties);
-}
-
-bool MscclppReader::numbers(Index node, const JsonPath& path, std::int64_t highest,
-                            std::vector<std::int32_t>& out) {
-    return integers(node, path, "a list of numbers", 1 << 16, 0, highest, out);
+    return by(id, {&path, "barrier_id"}, integer(op.barrier, 0, 1 << 16)) &&
+           by(parties, {&path, parties_key}, integer(op.barrier_parties, 1, 4096));
 }
 
 std::int32_t MscclppReader::counter(MscclppPlan& plan, const std::string& key, std::string what,
@@ -217,20 +151,20 @@ std::int32_t MscclppReader::semaphore_counter(MscclppPlan& plan, std::int32_t ow
                    fmt::format("semaphore {} of rank {}", id, owner), initial);
 }
 
-Origin MscclppReader::origin(Index node, const JsonPath& path, std::string_view name) {
-    const std::size_t end = std::min(document_.end_offset(node), text_.size());
+Origin MscclppReader::origin(JsonAt at, std::string_view name) {
+    const std::size_t end = std::min(document_.end_offset(at.node), text_.size());
     if (end > line_offset_) {
         const auto from = text_.begin() + static_cast<std::ptrdiff_t>(line_offset_);
         line_ += static_cast<std::int32_t>(
             std::count(from, text_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
         line_offset_ = end;
     }
-    return {line_, fmt::format("{} ({})", path.to_string(), name)};
+    return {line_, fmt::format("{} ({})", at.path->to_string(), name)};
 }
 
-bool MscclppReader::count_op(Index node, const JsonPath& path) {
+bool MscclppReader::count_op(JsonAt at) {
     return ++ops_ <= kMaxSteps ||
-           fail(node, path, fmt::format("is op {} of the file; at most {} are allowed", ops_, kMaxSteps));
+           fail(at, fmt::format("is op {} of the file; at most {} are allowed", ops_, kMaxSteps));
 }
 
 }  // namespace syncopate::ingest

@@ -6,14 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "ingest/steps/buffers.hpp"
-#include "syncopate/json_decoder.hpp"
+#include "syncopate/json_table.hpp"
+#include "syncopate/names.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::ingest {
@@ -103,17 +105,14 @@ struct MscclppPlan {
 };
 
 /// What both versions' readers use: all but the numbers and names by which an op finds channels and buffers.
-class MscclppReader : protected JsonDecoder {
-public:
-    using JsonDecoder::error;
-
+class MscclppReader : public JsonReader {
 protected:
     /// Names of the channel types: memory, port and switch.
     using TypeNames = std::array<std::string_view, 3>;
 
     MscclppReader(const JsonDocument& document, std::string_view text, const std::string& file_name,
                   const TypeNames& types)
-        : JsonDecoder(document, text, file_name), types_(types) {}
+        : JsonReader(document, text, file_name), types_(types) {}
 
     /// A channel as its gpu lists it: a direction to a peer.
     struct Channel {
@@ -122,42 +121,92 @@ protected:
     };
     enum ChannelType : std::uint8_t { kMemory, kPort, kSwitch };
 
-    bool read_header(Index name, Index collective, Index protocol, Index in_place, MscclppPlan& plan);
-    /// All gpus twice: ops name channels of other gpus, so that all channels come before any op.
-    template <typename Resources, typename Threadblocks>
-    bool read_gpus(Index gpus, Resources resources, Threadblocks threadblocks) {
-        const JsonPath path{nullptr, "gpus"};
-        if (!list(gpus, path, "a list of gpus", kMaxImportRanks)) return false;
-        ranks_ = static_cast<std::int32_t>(document_.size(gpus));
-        for (auto& channels : channels_) channels.resize(document_.size(gpus));
-        return each(gpus, path, resources) && each(gpus, path, threadblocks);
+    static bool ignored(JsonAt) { return true; }
+    /// A name, which may be null.
+    auto label(std::string& out) {
+        return [this, &out](JsonAt at) {
+            if (document_.type(at.node) == Type::null) return true;
+            if (!text(out)(at)) return false;
+            out = escaped(out);
+            return true;
+        };
     }
-    /// The gpu at `node`, from the first four of its keys: its id, and the chunks of its input, output and
-    /// scratch.
-    bool read_gpu(Index node, const JsonPath& path, std::span<const JsonField> known,
-                  std::span<const Index> keys, MscclppPlan& plan);
-    /// A gpu's channels of one type to the ranks of a list.
-    bool read_channels_to(Index node, const JsonPath& path, ChannelType type, std::int32_t owner);
-    /// Adds the ranks of a multicast group to the plan's.
-    bool read_group(Index node, const JsonPath& path, MscclppPlan& plan);
-    /// A threadblock's id: its place in the list.
-    bool threadblock_id(Index node, const JsonPath& path);
-    bool read_barrier(Index node, const JsonPath& path, Index id, Index parties, std::string_view parties_key,
-                      MscclppOp& op);
-    bool non_negative(Index node, const JsonPath& path, std::int64_t& out) {
-        return integer(node, path, 0, kMaxChunks, out);
+    auto protocol(std::string& out) {
+        return [this, &out](JsonAt at) {
+            return label(out)(at) &&
+                   (out == "Simple" || out == "LL" || fail(at, "is \"" + out + "\"; expected Simple or LL"));
+        };
     }
     /// For messages of which sizes the plan is.
-    bool read_bytes(Index least, Index most, MscclppPlan& plan);
-    bool buffer(Index node, const JsonPath& path, Buffer& out);
-    bool rank(Index node, const JsonPath& path, std::int32_t& out) {
-        return integer(node, path, 0, ranks_ - 1, out);
+    auto bytes(std::string_view word, std::string& out) {
+        return [this, word, &out](JsonAt at) { return read_bytes(at, word, out); };
     }
-    bool channel_type(Index node, const JsonPath& path, ChannelType& out);
-    /// That of an op, which may lack it or say "none".
-    bool op_channel_type(Index node, const JsonPath& path, ChannelType& out);
+    /// All gpus by resources(where it is, number); then the threadblocks of each by block(where one is, its
+    /// gpu): ops name channels of other gpus, so that all channels come before any op. `resources` keeps where
+    /// threadblocks are (threadblocks_at).
+    template <typename Resources, typename Threadblock>
+    auto gpus(Resources resources, Threadblock block) {
+        return [this, resources, block](JsonAt at) {
+            if (!is(at.node, *at.path, Type::array, "a list of gpus")) return false;
+            ranks_ = static_cast<std::int32_t>(document_.size(at.node));
+            for (auto& channels : channels_) channels.resize(document_.size(at.node));
+            const auto gpu = [&](JsonAt inner) {
+                return resources(inner, static_cast<std::int32_t>(inner.path->index));
+            };
+            if (!elements("a list of gpus", kMaxImportRanks, gpu)(at)) return false;
+            for (std::int32_t number = 0; number < ranks_; ++number) {
+                const JsonPath of{at.path, {}, number}, path{&of, "threadblocks"};
+                const auto one = [&](JsonAt inner) { return block(inner, number); };
+                const JsonAt blocks{threadblocks_[static_cast<std::size_t>(number)], &path};
+                if (!elements("a list of threadblocks", 4096, one)(blocks)) return false;
+            }
+            return true;
+        };
+    }
+    bool threadblocks_at(JsonAt at) {
+        threadblocks_.push_back(at.node);
+        return true;
+    }
+    /// A place in a list.
+    auto id(JsonAt of) {
+        return [this, of](JsonAt at) {
+            std::int32_t number = 0;
+            return integer(number, 0, 4095)(at) &&
+                   (number == of.path->index ||
+                    fail(at, fmt::format("is {}; expected {}: ids count from 0", number, of.path->index)));
+        };
+    }
+    /// A number that is not negative.
+    auto chunks(std::int64_t& out) { return integer(out, 0, kMaxChunks); }
+    auto rank(std::int32_t& out) { return integer(out, 0, ranks_ - 1); }
+    auto buffer(Buffer& out) {
+        return [this, &out](JsonAt at) { return read_buffer(at, out); };
+    }
+    auto channel_type(ChannelType& out) {
+        return [this, &out](JsonAt at) { return read_channel_type(at, out); };
+    }
+    /// That of an op, which may say "none".
+    auto op_channel_type(ChannelType& out) {
+        return [this, &out](JsonAt at) {
+            const bool none = document_.type(at.node) == Type::string && document_.text(at.node) == "none";
+            return none || read_channel_type(at, out);
+        };
+    }
+    /// A gpu's channels of one type to the ranks of a list.
+    bool read_channels_to(JsonAt at, ChannelType type, std::int32_t owner);
+    bool read_barrier(Index node, const JsonPath& path, Index id, Index parties, std::string_view parties_key,
+                      MscclppOp& op);
+    /// Walks what was found as a field of an op.
+    template <typename Walk>
+    static bool by(Index node, const JsonPath& path, const Walk& walk) {
+        return walk(JsonAt{node, &path});
+    }
+    /// Adds the ranks of a multicast group to the plan's.
+    bool read_group(JsonAt at, MscclppPlan& plan);
     /// A list of small numbers.
-    bool numbers(Index node, const JsonPath& path, std::int64_t highest, std::vector<std::int32_t>& out);
+    auto numbers(std::int64_t highest, std::vector<std::int32_t>& out) {
+        return integers("a list of numbers", 1 << 16, 0, highest, out);
+    }
     /// The counter that `owner` waits on for its channel `index`, and the one that it signals: the channel of
     /// the same number among the peer's channels to it. Counters are made when first named.
     std::int32_t wait_counter(MscclppPlan& plan, std::int32_t owner, ChannelType type, std::size_t index);
@@ -165,17 +214,21 @@ protected:
     std::int32_t semaphore_counter(MscclppPlan& plan, std::int32_t owner, std::int32_t id,
                                    std::int64_t initial);
     /// The place of a node, which must not be before that of the last call.
-    Origin origin(Index node, const JsonPath& path, std::string_view name);
+    Origin origin(JsonAt at, std::string_view name);
     /// False above kMaxSteps.
-    bool count_op(Index node, const JsonPath& path);
+    bool count_op(JsonAt at);
 
     std::int32_t ranks_ = 0;
     std::vector<std::vector<Channel>> channels_[2];  ///< by type (memory, port), rank, number
 
 private:
+    bool read_bytes(JsonAt at, std::string_view word, std::string& out);
+    bool read_buffer(JsonAt at, Buffer& out);
+    bool read_channel_type(JsonAt at, ChannelType& out);
     std::int32_t counter(MscclppPlan& plan, const std::string& key, std::string what, std::int64_t initial);
 
     const TypeNames types_;
+    std::vector<Index> threadblocks_;  ///< by gpu: the list
     std::size_t line_offset_ = 0;
     std::int32_t line_ = 1;
     std::int64_t ops_ = 0;

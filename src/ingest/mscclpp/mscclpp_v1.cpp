@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -27,31 +28,30 @@ constexpr std::array<std::string_view, 13> kKept{
 
 class Reader : public MscclppReader {
 public:
+    using MscclppReader::error;
+
     Reader(const JsonDocument& document, std::string_view text, const std::string& file_name)
         : MscclppReader(document, text, file_name, {"sm", "proxy", "nvls"}) {}
 
     bool read(MscclppPlan& plan) {
-        constexpr std::array<JsonField, 10> kKeys{{{"name", false},
-                                                   {"collective", false},
-                                                   {"colletive", false},
-                                                   {"protocol", true},
-                                                   {"inplace", true},
-                                                   {"gpus", true},
-                                                   {"num_threads_per_block", false},
-                                                   {"use_double_scratch_buffer", false},
-                                                   {"min_message_size", false},
-                                                   {"max_message_size", false}}};
-        std::array<Index, kKeys.size()> keys{};
-        if (!fields(0, {}, kKeys, keys)) return false;
-        if (has(keys[1]) == has(keys[2]))
-            return fail(0, {}, R"(needs "collective" (or "colletive", as it was written until 2024))");
-        if (!read_header(keys[0], has(keys[1]) ? keys[1] : keys[2], keys[3], keys[4], plan) ||
-            !read_bytes(keys[8], keys[9], plan))
-            return false;
+        const JsonPath root;
+        std::int32_t collectives = 0;
+        const auto collective = [&](JsonAt at) { return ++collectives > 0 && label(plan.collective)(at); };
+        const auto once = [&](JsonAt at) {
+            const JsonPath& whole = *at.path->parent;
+            return collectives == 1 ||
+                   fail({0, &whole}, R"(needs "collective" (or "colletive", as it was written until 2024))");
+        };
+        const auto gpu = [&](JsonAt at, std::int32_t owner) { return read_gpu(at, owner, plan); };
+        const auto block = [&](JsonAt at, std::int32_t owner) { return read_threadblock(at, owner, plan); };
         plan.version = 1;
-        return read_gpus(
-            keys[5], [&](Index node, const JsonPath& at) { return read_resources(node, at, plan); },
-            [&](Index node, const JsonPath& at) { return read_threadblocks(node, at, plan); });
+        return object(
+            {0, &root}, optional("name", label(plan.name)), optional("collective", collective),
+            optional("colletive", collective), required("protocol", protocol(plan.protocol)),
+            required("inplace", flag(plan.in_place)), optional("min_message_size", bytes("from", plan.bytes)),
+            optional("max_message_size", bytes("to", plan.bytes)),
+            required("gpus", [&](JsonAt at) { return once(at) && gpus(gpu, block)(at); }),
+            optional("num_threads_per_block", ignored), optional("use_double_scratch_buffer", ignored));
     }
 
 private:
@@ -63,111 +63,85 @@ private:
         std::map<Kind, std::vector<std::int32_t>> channels;
     };
 
-    static constexpr std::array<JsonField, 7> kGpuKeys{{{"id", true},
-                                                        {"inputChunks", true},
-                                                        {"outputChunks", true},
-                                                        {"scratchChunks", true},
-                                                        {"chunkGroups", false},
-                                                        {"channels", true},
-                                                        {"threadblocks", true}}};
-
-    bool read_resources(Index node, const JsonPath& path, MscclppPlan& plan) {
-        std::array<Index, kGpuKeys.size()> keys{};
-        std::int64_t chunk_groups = 1;
-        if (!fields(node, path, kGpuKeys, keys) || !read_gpu(node, path, kGpuKeys, keys, plan) ||
-            (has(keys[4]) && !integer(keys[4], {&path, "chunkGroups"}, 1, kMaxChunks, chunk_groups)))
-            return false;
-        const auto owner = static_cast<std::int32_t>(path.index);
+    bool read_gpu(JsonAt at, std::int32_t owner, MscclppPlan& plan) {
         by_buffers_.emplace_back();
         groups_.emplace_back();
-        const JsonPath channels{&path, "channels"};
-        return list(keys[5], channels, "a list of channels", 1 << 16,
-                    [&](Index n, const JsonPath& at) { return read_channel(n, at, owner, plan); });
+        MscclppGpu& gpu = plan.gpus.emplace_back();
+        gpu.node = at.node;
+        std::int64_t chunk_groups = 1;
+        const auto channel = [&](JsonAt inner) { return read_channel(inner, owner, plan); };
+        return object(at, required("id", id(at)), required("inputChunks", chunks(gpu.input)),
+                      required("outputChunks", chunks(gpu.output)),
+                      required("scratchChunks", chunks(gpu.scratch)),
+                      optional("chunkGroups", integer(chunk_groups, 1, kMaxChunks)),
+                      required("channels", elements("a list of channels", 1 << 16, channel)),
+                      required("threadblocks", [this](JsonAt inner) { return threadblocks_at(inner); }));
     }
 
-    bool read_channel(Index node, const JsonPath& path, std::int32_t owner, MscclppPlan& plan) {
-        constexpr std::array<JsonField, 6> kKeys{{{"type", true},
-                                                  {"srcbuff", false},
-                                                  {"dstbuff", false},
-                                                  {"connectedTo", false},
-                                                  {"buff", false},
-                                                  {"rankGroups", false}}};
-        std::array<Index, kKeys.size()> keys{};
+    bool read_channel(JsonAt at, std::int32_t owner, MscclppPlan& plan) {
         ChannelType type = kMemory;
-        if (!fields(node, path, kKeys, keys) || !channel_type(keys[0], {&path, "type"}, type)) return false;
-        if (type == kSwitch) {
-            Buffer on = Buffer::input;
-            if (!has(keys[4]) || !has(keys[5])) return fail(node, path, R"(needs "buff" and "rankGroups")");
-            if (!buffer(keys[4], {&path, "buff"}, on)) return false;
-            const JsonPath groups{&path, "rankGroups"};
-            return list(keys[5], groups, "a list of groups", kMaxImportRanks,
-                        [&](Index n, const JsonPath& at) {
-                            groups_.back().push_back(static_cast<std::int32_t>(plan.groups.size()));
-                            return read_group(n, at, plan);
-                        });
-        }
-        Buffer src = Buffer::input;
-        Buffer dst = Buffer::input;
-        if (!has(keys[1]) || !has(keys[2]) || !has(keys[3]))
-            return fail(node, path, R"(needs "srcbuff", "dstbuff" and "connectedTo")");
-        if (!buffer(keys[1], {&path, "srcbuff"}, src) || !buffer(keys[2], {&path, "dstbuff"}, dst))
+        std::optional<Buffer> src, dst, on;
+        bool connects = false, groups = false;
+        const auto given = [this](std::optional<Buffer>& out) {
+            return [this, &out](JsonAt inner) { return buffer(out.emplace())(inner); };
+        };
+        const auto connected = [&](JsonAt inner) {
+            connects = true;
+            if (!src || !dst || type == kSwitch) return true;
+            const auto& channels = channels_[type][static_cast<std::size_t>(owner)];
+            std::size_t known = channels.size();
+            if (!read_channels_to(inner, type, owner)) return false;
+            auto& numbers_of = by_buffers_.back()[{*src, *dst, type}];
+            for (; known < channels.size(); ++known) numbers_of.push_back(static_cast<std::int32_t>(known));
+            return true;
+        };
+        const auto rank_groups = [&](JsonAt inner) {
+            groups = true;
+            return type != kSwitch || elements("a list of groups", kMaxImportRanks, [&](JsonAt group) {
+                       groups_.back().push_back(static_cast<std::int32_t>(plan.groups.size()));
+                       return read_group(group, plan);
+                   })(inner);
+        };
+        if (!object(at, required("type", channel_type(type)), optional("srcbuff", given(src)),
+                    optional("dstbuff", given(dst)), optional("connectedTo", connected),
+                    optional("buff", given(on)), optional("rankGroups", rank_groups)))
             return false;
-        const auto& channels = channels_[type][static_cast<std::size_t>(owner)];
-        std::size_t known = channels.size();
-        if (!read_channels_to(keys[3], {&path, "connectedTo"}, type, owner)) return false;
-        auto& numbers_of = by_buffers_.back()[{src, dst, type}];
-        for (; known < channels.size(); ++known) numbers_of.push_back(static_cast<std::int32_t>(known));
-        return true;
+        if (type == kSwitch) return (on && groups) || fail(at, R"(needs "buff" and "rankGroups")");
+        return (src && dst && connects) || fail(at, R"(needs "srcbuff", "dstbuff" and "connectedTo")");
     }
 
-    bool read_threadblocks(Index node, const JsonPath& path, MscclppPlan& plan) {
-        std::array<Index, kGpuKeys.size()> keys{};
-        if (!fields(node, path, kGpuKeys, keys)) return false;
-        const auto owner = static_cast<std::int32_t>(path.index);
-        const JsonPath blocks{&path, "threadblocks"};
-        return list(keys[6], blocks, "a list of threadblocks", 4096,
-                    [&](Index n, const JsonPath& at) { return read_threadblock(n, at, owner, plan); });
-    }
-
-    bool read_threadblock(Index node, const JsonPath& path, std::int32_t owner, MscclppPlan& plan) {
-        constexpr std::array<JsonField, 3> kKeys{{{"id", true}, {"ops", true}, {"channels", false}}};
-        std::array<Index, kKeys.size()> keys{};
+    bool read_threadblock(JsonAt at, std::int32_t owner, MscclppPlan& plan) {
         Scope scope;
         scope.rank = owner;
-        if (!fields(node, path, kKeys, keys) || !threadblock_id(keys[0], path)) return false;
-        const JsonPath channels{&path, "channels"};
-        if (has(keys[2]) &&
-            (!list(keys[2], channels, "a list of channels", 1 << 16) ||
-             !each(keys[2], channels, [&](Index n, const JsonPath& at) { return read_scope(n, at, scope); })))
-            return false;
         auto& ops = plan.gpus[static_cast<std::size_t>(owner)].threadblocks.emplace_back();
-        const JsonPath list_path{&path, "ops"};
-        return list(keys[1], list_path, "a list of ops", static_cast<std::int32_t>(kMaxSteps),
-                    [&](Index n, const JsonPath& at) { return read_op(n, at, scope, plan, ops); });
+        const auto channel = [&](JsonAt inner) { return read_scope(inner, scope); };
+        const auto op = [&](JsonAt inner) { return read_op(inner.node, *inner.path, scope, plan, ops); };
+        return object(at, required("id", id(at)),
+                      optional("channels", elements("a list of channels", 1 << 16, channel)),
+                      required("ops", elements("a list of ops", static_cast<std::int32_t>(kMaxSteps), op)));
     }
 
-    bool read_scope(Index node, const JsonPath& path, Scope& scope) {
-        constexpr std::array<JsonField, 5> kKeys{
-            {{"src", true}, {"dst", true}, {"ctype", true}, {"cids", false}, {"cid", false}}};
-        std::array<Index, kKeys.size()> keys{};
+    bool read_scope(JsonAt at, Scope& scope) {
         Buffer src = Buffer::input;
         Buffer dst = Buffer::input;
         ChannelType type = kMemory;
-        if (!fields(node, path, kKeys, keys) || !buffer(keys[0], {&path, "src"}, src) ||
-            !buffer(keys[1], {&path, "dst"}, dst) || !channel_type(keys[2], {&path, "ctype"}, type))
-            return false;
-        if (has(keys[3]) == has(keys[4])) return fail(node, path, "needs \"cids\", once");
-        const Index ids = has(keys[3]) ? keys[3] : keys[4];
-        const JsonPath at{&path, has(keys[3]) ? "cids" : "cid"};
-        const auto me = static_cast<std::size_t>(scope.rank);
-        const auto& known = type == kSwitch ? groups_[me] : by_buffers_[me][{src, dst, type}];
-        std::vector<std::int32_t> local;
-        if (known.empty() && document_.type(ids) == Type::array && document_.size(ids) == 0) return true;
-        if (known.empty()) return fail(ids, at, "names something, and the gpu has no such channel");
-        if (!numbers(ids, at, static_cast<std::int64_t>(known.size()) - 1, local)) return false;
-        auto& list_of = scope.channels[{src, dst, type}];
-        for (const std::int32_t id : local) list_of.push_back(known[static_cast<std::size_t>(id)]);
-        return true;
+        std::int32_t lists = 0;
+        const auto ids = [&](JsonAt inner) {
+            ++lists;
+            const auto me = static_cast<std::size_t>(scope.rank);
+            const auto& known = type == kSwitch ? groups_[me] : by_buffers_[me][{src, dst, type}];
+            std::vector<std::int32_t> local;
+            if (known.empty() && document_.type(inner.node) == Type::array && document_.size(inner.node) == 0)
+                return true;
+            if (known.empty()) return fail(inner, "names something, and the gpu has no such channel");
+            if (!numbers(static_cast<std::int64_t>(known.size()) - 1, local)(inner)) return false;
+            auto& list_of = scope.channels[{src, dst, type}];
+            for (const std::int32_t id : local) list_of.push_back(known[static_cast<std::size_t>(id)]);
+            return true;
+        };
+        return object(at, required("src", buffer(src)), required("dst", buffer(dst)),
+                      required("ctype", channel_type(type)), optional("cids", ids), optional("cid", ids)) &&
+               (lists == 1 || fail(at, "needs \"cids\", once"));
     }
 
     /// The keys of an op, by name.
@@ -209,7 +183,7 @@ private:
         Keys keys{};
         std::string_view name;
         if (!fields(node, path, kOpKeys, keys) || !string(keys[kName], {&path, "name"}, name) ||
-            !count_op(node, path))
+            !count_op({node, &path}))
             return false;
         const auto renamed = std::find_if(kRenamed.begin(), kRenamed.end(),
                                           [&](const auto& row) { return row.first == name; });
@@ -224,11 +198,12 @@ private:
                             ? "is \"rrs\", of a dialect before version 1 that no published reader takes"
                             : fmt::format("is \"{}\", which is no op of version 1", escaped(name)));
         }
-        op.origin = origin(node, path, name);
+        op.origin = origin({node, &path}, name);
         std::int64_t count = 1;
-        if (has(keys[kCount]) && !integer(keys[kCount], {&path, "cnt"}, 1, kMaxChunks, count)) return false;
+        if (has(keys[kCount]) && !by(keys[kCount], {&path, "cnt"}, integer(count, 1, kMaxChunks)))
+            return false;
         ChannelType type = kMemory;
-        if (!op_channel_type(keys[kType], {&path, "ctype"}, type)) return false;
+        if (has(keys[kType]) && !by(keys[kType], {&path, "ctype"}, op_channel_type(type))) return false;
         const bool ok = op.verb->signals && op.verb->data == MscclppData::none
                             ? read_counters(node, path, keys, scope, type, true, plan, op)
                         : op.verb->waits ? read_counters(node, path, keys, scope, type, false, plan, op)
@@ -239,7 +214,10 @@ private:
                         : op.verb->data != MscclppData::none
                             ? read_data(node, path, keys, scope, type, count, plan, op)
                             : true;
-        if (!ok || !belongs(keys, path, name, *op.verb) || !read_deps(keys[kDeps], path)) return false;
+        if (!ok || !belongs(keys, path, name, *op.verb) ||
+            (has(keys[kDeps]) &&
+             !by(keys[kDeps], {&path, "deps"}, [this](JsonAt at) { return read_deps(at); })))
+            return false;
         ops.push_back(std::move(op));
         return true;
     }
@@ -279,59 +257,49 @@ private:
     }
 
     /// A nop names the step before it, of its own threadblock: the order that it has anyway.
-    bool read_deps(Index node, const JsonPath& path) {
-        if (!has(node)) return true;
-        const JsonPath at{&path, "deps"};
-        return list(node, at, "a list of steps", 4096, [&](Index n, const JsonPath& p) {
-            constexpr std::array<JsonField, 2> kKeys{{{"tb", true}, {"step", true}}};
-            std::array<Index, 2> keys{};
+    bool read_deps(JsonAt at) {
+        return elements("a list of steps", 4096, [&](JsonAt inner) {
             std::int64_t tb = 0;
             std::int64_t step = 0;
-            if (!fields(n, p, kKeys, keys) || !non_negative(keys[0], {&p, "tb"}, tb) ||
-                !non_negative(keys[1], {&p, "step"}, step))
-                return false;
-            // path is gpus[r].threadblocks[t].ops[i]: i, then ops, then t.
-            if (tb != path.parent->parent->index || step >= path.index)
-                return fail(n, p, "names no earlier step of its own threadblock; the runtime knows no other");
-            return true;
-        });
+            if (!object(inner, required("tb", chunks(tb)), required("step", chunks(step)))) return false;
+            // gpus[r].threadblocks[t].ops[i].deps: i, then ops, then t.
+            const JsonPath& op = *at.path->parent;
+            return (tb == op.parent->parent->index && step < op.index) ||
+                   fail(inner, "names no earlier step of its own threadblock; the runtime knows no other");
+        })(at);
     }
 
     /// {"src": …, "dst": …}: the local and the remote buffer of the channels that an op uses.
-    bool read_kind(Index node, const JsonPath& path, ChannelType type, Kind& out) {
-        constexpr std::array<JsonField, 2> kKeys{{{"src", true}, {"dst", true}}};
-        std::array<Index, 2> keys{};
-        Buffer src = Buffer::input;
-        Buffer dst = Buffer::input;
-        if (!fields(node, path, kKeys, keys) || !buffer(keys[0], {&path, "src"}, src) ||
-            !buffer(keys[1], {&path, "dst"}, dst))
-            return false;
-        out = {src, dst, type};
-        return true;
+    auto kind(ChannelType type, Kind& out) {
+        return [this, type, &out](JsonAt at) {
+            auto& [src, dst, of] = out;
+            of = type;
+            return object(at, required("src", buffer(src)), required("dst", buffer(dst)));
+        };
     }
 
     /// [{"id": …, "off": …}]: channels of one kind; calls take(channel of the gpu, offset) for each.
     template <typename Take>
     bool read_channels(Index buffers, Index ids, const JsonPath& path, std::string_view buffers_key,
                        std::string_view ids_key, const Scope& scope, ChannelType type, Take take) {
-        Kind kind;
-        const JsonPath at{&path, ids_key};
-        if (!read_kind(buffers, {&path, buffers_key}, type, kind)) return false;
-        return list(ids, at, "a list of channels", 4096, [&](Index n, const JsonPath& p) {
-            constexpr std::array<JsonField, 2> kKeys{{{"id", true}, {"off", false}}};
-            std::array<Index, 2> keys{};
-            std::int64_t id = 0;
-            std::int64_t offset = 0;
-            if (!fields(n, p, kKeys, keys) || !non_negative(keys[0], {&p, "id"}, id) ||
-                (has(keys[1]) && !non_negative(keys[1], {&p, "off"}, offset)))
-                return false;
-            const auto known = scope.channels.find(kind);
-            const std::size_t count = known == scope.channels.end() ? 0 : known->second.size();
-            if (static_cast<std::size_t>(id) >= count)
-                return fail(keys[0], {&p, "id"},
-                            fmt::format("is {}; the threadblock has {} channels of this kind", id, count));
-            return take(static_cast<std::size_t>(known->second[static_cast<std::size_t>(id)]), offset, n);
-        });
+        Kind of;
+        if (!by(buffers, {&path, buffers_key}, kind(type, of))) return false;
+        const auto known = scope.channels.find(of);
+        const std::size_t count = known == scope.channels.end() ? 0 : known->second.size();
+        return by(
+            ids, {&path, ids_key}, elements("a list of channels", 4096, [&](JsonAt at) {
+                std::int64_t number = 0;
+                std::int64_t offset = 0;
+                const auto id = [&](JsonAt inner) {
+                    return chunks(number)(inner) &&
+                           (static_cast<std::size_t>(number) < count ||
+                            fail(inner, fmt::format("is {}; the threadblock has {} channels of this kind",
+                                                    number, count)));
+                };
+                return object(at, required("id", id), optional("off", chunks(offset))) &&
+                       take(static_cast<std::size_t>(known->second[static_cast<std::size_t>(number)]), offset,
+                            at.node);
+            }));
     }
 
     /// The channels that an op signals on, or waits on.
@@ -365,35 +333,37 @@ private:
         ref.node = node;
         if (!has(buffer_node) || !has(offset_node))
             return fail(node, path, fmt::format(R"(needs "{}" and "{}")", buffer_key, offset_key));
-        return buffer(buffer_node, {&path, buffer_key}, ref.buffer) &&
-               non_negative(offset_node, {&path, offset_key}, ref.index);
+        return by(buffer_node, {&path, buffer_key}, buffer(ref.buffer)) &&
+               by(offset_node, {&path, offset_key}, chunks(ref.index));
     }
 
     bool read_locals(Index node, const JsonPath& path, const Scope& scope, std::int64_t count,
                      std::vector<MscclppRef>& refs) {
-        return list(node, path, "a list of chunks", 4096, [&](Index n, const JsonPath& at) {
-            constexpr std::array<JsonField, 2> kKeys{{{"buff", true}, {"off", true}}};
-            std::array<Index, 2> keys{};
-            return fields(n, at, kKeys, keys) &&
-                   read_local(n, at, keys[0], keys[1], "buff", "off", scope, count, refs.emplace_back());
-        });
+        return by(node, path, elements("a list of chunks", 4096, [&](JsonAt at) {
+                      MscclppRef& ref = refs.emplace_back();
+                      ref.rank = scope.rank;
+                      ref.count = count;
+                      ref.node = at.node;
+                      return object(at, required("buff", buffer(ref.buffer)),
+                                    required("off", chunks(ref.index)));
+                  }));
     }
 
     bool read_remotes(Index buffers, Index ids, const JsonPath& path, std::string_view buffers_key,
                       std::string_view ids_key, const Scope& scope, ChannelType type, std::int64_t count,
                       std::vector<MscclppRef>& refs) {
-        Kind kind;
+        Kind of;
         if (type == kSwitch)
             return fail(ids, {&path, ids_key}, "names switch channels, which this op does not use");
         if (!has(buffers))
             return fail(ids, {&path, ids_key}, fmt::format("needs \"{}\" beside it", buffers_key));
-        if (!read_kind(buffers, {&path, buffers_key}, type, kind)) return false;
+        if (!by(buffers, {&path, buffers_key}, kind(type, of))) return false;
         return read_channels(buffers, ids, path, buffers_key, ids_key, scope, type,
                              [&](std::size_t channel, std::int64_t offset, Index node) {
                                  MscclppRef& ref = refs.emplace_back();
                                  ref.rank =
                                      channels_[type][static_cast<std::size_t>(scope.rank)][channel].peer;
-                                 ref.buffer = std::get<1>(kind);
+                                 ref.buffer = std::get<1>(of);
                                  ref.index = offset;
                                  ref.count = count;
                                  ref.node = node;
@@ -466,17 +436,17 @@ private:
         std::int64_t id = 0;
         if (document_.type(node) == Type::array) {
             if (document_.size(node) != 1) return fail(node, path, "must name one channel");
-            constexpr std::array<JsonField, 2> kKeys{{{"id", true}, {"off", false}}};
-            std::array<Index, 2> keys{};
-            const JsonPath at{&path, {}, 0};
-            std::int64_t offset = ref.index;
-            if (!fields(document_.first(node), at, kKeys, keys) || !non_negative(keys[0], {&at, "id"}, id) ||
-                (has(keys[1]) && !non_negative(keys[1], {&at, "off"}, offset)))
-                return false;
-            if (offset != ref.index)
-                return fail(keys[1], {&at, "off"},
-                            fmt::format("is {}, and the op's own offset is {}", offset, ref.index));
-        } else if (!non_negative(node, path, id)) {
+            const auto offset = [&](JsonAt at) {
+                std::int64_t off = 0;
+                return chunks(off)(at) &&
+                       (off == ref.index ||
+                        fail(at, fmt::format("is {}, and the op's own offset is {}", off, ref.index)));
+            };
+            const auto channel = [&](JsonAt at) {
+                return object(at, required("id", chunks(id)), optional("off", offset));
+            };
+            if (!by(node, path, elements("a list of channels", 1, channel))) return false;
+        } else if (!by(node, path, chunks(id))) {
             return false;
         }
         for (const auto& [kind, numbers_of] : scope.channels) {

@@ -14,35 +14,29 @@ namespace {
 
 class Reader : public MscclppReader {
 public:
+    using MscclppReader::error;
+
     Reader(const JsonDocument& document, std::string_view text, const std::string& file_name)
         : MscclppReader(document, text, file_name, {"memory", "port", "switch"}) {}
 
     bool read(MscclppPlan& plan) {
-        constexpr std::array<JsonField, 13> kKeys{{{"name", false},
-                                                   {"collective", true},
-                                                   {"protocol", true},
-                                                   {"inplace", true},
-                                                   {"gpus", true},
-                                                   {"num_threads_per_block", false},
-                                                   {"use_double_scratch_buffer", false},
-                                                   {"min_message_size", false},
-                                                   {"max_message_size", false},
-                                                   {"buffer_alignment", false},
-                                                   {"reuse_resources", false},
-                                                   {"dynamic", false},
-                                                   {"dynamic_parameters", false}}};
-        std::array<Index, kKeys.size()> keys{};
-        if (!fields(0, {}, kKeys, keys) || !read_header(keys[0], keys[1], keys[2], keys[3], plan))
-            return false;
-        plan.version = 2;
+        const JsonPath root;
         // How threads and scratch are used does not change what moves; a plan that is filled in later does.
-        bool dynamic = false;
-        if (has(keys[11]) && !boolean(keys[11], {nullptr, "dynamic"}, dynamic)) return false;
-        if (dynamic) return fail(keys[11], {nullptr, "dynamic"}, "is true: a template is no plan");
-        if (!read_bytes(keys[7], keys[8], plan)) return false;
-        return read_gpus(
-            keys[4], [&](Index node, const JsonPath& at) { return read_resources(node, at, plan); },
-            [&](Index node, const JsonPath& at) { return read_threadblocks(node, at, plan); });
+        const auto dynamic = [this](JsonAt at) {
+            bool is_dynamic = false;
+            return flag(is_dynamic)(at) && (!is_dynamic || fail(at, "is true: a template is no plan"));
+        };
+        const auto gpu = [&](JsonAt at, std::int32_t owner) { return read_gpu(at, owner, plan); };
+        const auto block = [&](JsonAt at, std::int32_t owner) { return read_threadblock(at, owner, plan); };
+        plan.version = 2;
+        return object({0, &root}, optional("name", label(plan.name)),
+                      required("collective", label(plan.collective)),
+                      required("protocol", protocol(plan.protocol)), required("inplace", flag(plan.in_place)),
+                      optional("dynamic", dynamic), optional("min_message_size", bytes("from", plan.bytes)),
+                      optional("max_message_size", bytes("to", plan.bytes)),
+                      required("gpus", gpus(gpu, block)), optional("num_threads_per_block", ignored),
+                      optional("use_double_scratch_buffer", ignored), optional("buffer_alignment", ignored),
+                      optional("reuse_resources", ignored), optional("dynamic_parameters", ignored));
     }
 
 private:
@@ -63,171 +57,123 @@ private:
         std::vector<std::int32_t> remote[2];    ///< by type: number among the gpu's remote buffers
     };
 
-    static constexpr std::array<JsonField, 8> kGpuKeys{{{"id", true},
-                                                        {"input_chunks", true},
-                                                        {"output_chunks", true},
-                                                        {"scratch_chunks", true},
-                                                        {"threadblocks", true},
-                                                        {"channels", true},
-                                                        {"remote_buffers", true},
-                                                        {"semaphores", false}}};
-
-    bool read_resources(Index node, const JsonPath& path, MscclppPlan& plan) {
-        std::array<Index, kGpuKeys.size()> keys{};
-        if (!fields(node, path, kGpuKeys, keys) || !read_gpu(node, path, kGpuKeys, keys, plan)) return false;
-        const auto owner = static_cast<std::int32_t>(path.index);
+    bool read_gpu(JsonAt at, std::int32_t owner, MscclppPlan& plan) {
         remote_.emplace_back();
         groups_.emplace_back();
-        const JsonPath channels{&path, "channels"};
-        const JsonPath remotes{&path, "remote_buffers"};
-        if (!list(keys[5], channels, "a list of channels", 1 << 16) ||
-            !each(keys[5], channels,
-                  [&](Index n, const JsonPath& at) { return read_channel(n, at, owner, plan); }) ||
-            !list(keys[6], remotes, "a list of remote buffers", 1 << 16) ||
-            !each(keys[6], remotes, [&](Index n, const JsonPath& at) { return read_remote(n, at, owner); }))
-            return false;
-        if (!has(keys[7])) return true;
-        const JsonPath semaphores{&path, "semaphores"};
-        std::int32_t number = 0;
-        return list(keys[7], semaphores, "a list of semaphores", 1 << 16, [&](Index n, const JsonPath& at) {
-            constexpr std::array<JsonField, 1> kKeys{{{"init_value", true}}};
-            std::array<Index, 1> value{};
+        MscclppGpu& gpu = plan.gpus.emplace_back();
+        gpu.node = at.node;
+        std::int32_t semaphores = 0;
+        const auto channel = [&](JsonAt inner) { return read_channel(inner, owner, plan); };
+        const auto remote = [&](JsonAt inner) { return read_remote(inner, owner); };
+        const auto semaphore = [&](JsonAt inner) {
             std::int64_t initial = 0;
-            if (!fields(n, at, kKeys, value) || !non_negative(value[0], {&at, "init_value"}, initial))
-                return false;
-            semaphore_counter(plan, owner, number++, initial);
+            if (!object(inner, required("init_value", chunks(initial)))) return false;
+            semaphore_counter(plan, owner, semaphores++, initial);
             return true;
-        });
+        };
+        return object(at, required("id", id(at)), required("input_chunks", chunks(gpu.input)),
+                      required("output_chunks", chunks(gpu.output)),
+                      required("scratch_chunks", chunks(gpu.scratch)),
+                      required("channels", elements("a list of channels", 1 << 16, channel)),
+                      required("remote_buffers", elements("a list of remote buffers", 1 << 16, remote)),
+                      optional("semaphores", elements("a list of semaphores", 1 << 16, semaphore)),
+                      required("threadblocks", [this](JsonAt inner) { return threadblocks_at(inner); }));
     }
 
-    bool read_channel(Index node, const JsonPath& path, std::int32_t owner, MscclppPlan& plan) {
+    bool read_channel(JsonAt at, std::int32_t owner, MscclppPlan& plan) {
         // "type" and "buff" are the older spellings.
-        constexpr std::array<JsonField, 6> kKeys{{{"channel_type", false},
-                                                  {"type", false},
-                                                  {"connected_to", false},
-                                                  {"buffer_type", false},
-                                                  {"buff", false},
-                                                  {"rank_groups", false}}};
-        std::array<Index, kKeys.size()> keys{};
         ChannelType type = kMemory;
-        if (!fields(node, path, kKeys, keys)) return false;
-        if (has(keys[0]) == has(keys[1])) return fail(node, path, R"(needs "channel_type", once)");
-        if (!channel_type(has(keys[0]) ? keys[0] : keys[1], {&path, has(keys[0]) ? "channel_type" : "type"},
-                          type))
-            return false;
-        if (type != kSwitch) {
-            if (!has(keys[2])) return fail(node, path, "lacks \"connected_to\"");
-            return read_channels_to(keys[2], {&path, "connected_to"}, type, owner);
-        }
-        if (has(keys[3]) == has(keys[4])) return fail(node, path, R"(needs "buffer_type", once)");
         Group group;
-        if (!buffer(has(keys[3]) ? keys[3] : keys[4], {&path, has(keys[3]) ? "buffer_type" : "buff"},
-                    group.buffer))
+        std::int32_t types = 0, buffers = 0;
+        bool connects = false, groups = false;
+        const auto type_of = [&](JsonAt inner) { return ++types > 0 && channel_type(type)(inner); };
+        const auto buffer_of = [&](JsonAt inner) { return ++buffers > 0 && buffer(group.buffer)(inner); };
+        const auto connected = [&](JsonAt inner) {
+            connects = true;
+            return type == kSwitch || read_channels_to(inner, type, owner);
+        };
+        const auto rank_groups = [&](JsonAt inner) {
+            groups = true;
+            return type != kSwitch || elements("a list of groups", kMaxImportRanks, [&](JsonAt one) {
+                       group.number = static_cast<std::int32_t>(plan.groups.size());
+                       groups_.back().push_back(group);
+                       return read_group(one, plan);
+                   })(inner);
+        };
+        if (!object(at, optional("channel_type", type_of), optional("type", type_of),
+                    optional("buffer_type", buffer_of), optional("buff", buffer_of),
+                    optional("connected_to", connected), optional("rank_groups", rank_groups)))
             return false;
-        if (!has(keys[5])) return fail(node, path, "lacks \"rank_groups\"");
-        const JsonPath groups{&path, "rank_groups"};
-        return list(keys[5], groups, "a list of groups", kMaxImportRanks, [&](Index n, const JsonPath& at) {
-            group.number = static_cast<std::int32_t>(plan.groups.size());
-            groups_.back().push_back(group);
-            return read_group(n, at, plan);
-        });
+        if (types != 1) return fail(at, R"(needs "channel_type", once)");
+        if (type != kSwitch) return connects || fail(at, "lacks \"connected_to\"");
+        if (buffers != 1) return fail(at, R"(needs "buffer_type", once)");
+        return groups || fail(at, "lacks \"rank_groups\"");
     }
 
-    bool read_remote(Index node, const JsonPath& path, std::int32_t owner) {
-        constexpr std::array<JsonField, 3> kKeys{
-            {{"rank", true}, {"type", true}, {"access_channel_types", true}}};
-        std::array<Index, kKeys.size()> keys{};
-        Remote remote;
-        if (!fields(node, path, kKeys, keys) || !rank(keys[0], {&path, "rank"}, remote.rank) ||
-            !buffer(keys[1], {&path, "type"}, remote.buffer))
-            return false;
-        if (remote.rank == owner) return fail(keys[0], {&path, "rank"}, "is its own rank");
-        const JsonPath types{&path, "access_channel_types"};
-        if (!list(keys[2], types, "a list of channel types", 3) ||
-            !each(keys[2], types, [&](Index n, const JsonPath& at) {
-                ChannelType type = kMemory;
-                if (!channel_type(n, at, type)) return false;
-                if (type != kSwitch) remote.access[type] = true;
-                return true;
-            }))
-            return false;
-        remote_.back().push_back(remote);
-        return true;
+    bool read_remote(JsonAt at, std::int32_t owner) {
+        Remote& remote = remote_.back().emplace_back();
+        const auto rank_of = [&](JsonAt inner) {
+            return rank(remote.rank)(inner) && (remote.rank != owner || fail(inner, "is its own rank"));
+        };
+        const auto access = [&](JsonAt inner) {
+            ChannelType type = kMemory;
+            if (!channel_type(type)(inner)) return false;
+            if (type != kSwitch) remote.access[type] = true;
+            return true;
+        };
+        return object(at, required("rank", rank_of), required("type", buffer(remote.buffer)),
+                      required("access_channel_types", elements("a list of channel types", 3, access)));
     }
 
-    bool read_threadblocks(Index node, const JsonPath& path, MscclppPlan& plan) {
-        std::array<Index, kGpuKeys.size()> keys{};
-        if (!fields(node, path, kGpuKeys, keys)) return false;
-        const auto owner = static_cast<std::int32_t>(path.index);
-        const JsonPath blocks{&path, "threadblocks"};
-        return list(keys[4], blocks, "a list of threadblocks", 4096,
-                    [&](Index n, const JsonPath& at) { return read_threadblock(n, at, owner, plan); });
-    }
-
-    bool read_threadblock(Index node, const JsonPath& path, std::int32_t owner, MscclppPlan& plan) {
-        constexpr std::array<JsonField, 4> kKeys{
-            {{"id", true}, {"ops", true}, {"channels", false}, {"remote_buffer_refs", false}}};
-        std::array<Index, kKeys.size()> keys{};
+    bool read_threadblock(JsonAt at, std::int32_t owner, MscclppPlan& plan) {
         Scope scope;
         scope.rank = owner;
-        if (!fields(node, path, kKeys, keys) || !threadblock_id(keys[0], path)) return false;
         const auto me = static_cast<std::size_t>(owner);
-        const JsonPath channels{&path, "channels"};
-        if (has(keys[2]) && (!list(keys[2], channels, "a list of channels", 1 << 16) ||
-                             !each(keys[2], channels, [&](Index n, const JsonPath& at) {
-                                 return read_scope(n, at, owner, "channel_type", "channel_ids",
-                                                   scope.channels, [&](ChannelType type) {
-                                                       return type == kSwitch ? groups_[me].size()
-                                                                              : channels_[type][me].size();
-                                                   });
-                             })))
-            return false;
-        const JsonPath remotes{&path, "remote_buffer_refs"};
-        if (has(keys[3]) && (!list(keys[3], remotes, "a list of remote buffers", 1 << 16) ||
-                             !each(keys[3], remotes, [&](Index n, const JsonPath& at) {
-                                 return read_scope(n, at, owner, "access_channel_type", "remote_buffer_ids",
-                                                   scope.remote, [&](ChannelType type) {
-                                                       return type == kSwitch ? 0 : remote_[me].size();
-                                                   });
-                             })))
-            return false;
         auto& ops = plan.gpus[me].threadblocks.emplace_back();
-        const JsonPath list_path{&path, "ops"};
-        return list(keys[1], list_path, "a list of ops", static_cast<std::int32_t>(kMaxSteps),
-                    [&](Index n, const JsonPath& at) { return read_op(n, at, scope, plan, ops, false); });
+        const auto channel = [&](JsonAt inner) {
+            return read_scope(inner, owner, "channel_type", "channel_ids", scope.channels,
+                              [&](ChannelType type) {
+                                  return type == kSwitch ? groups_[me].size() : channels_[type][me].size();
+                              });
+        };
+        const auto remote = [&](JsonAt inner) {
+            return read_scope(inner, owner, "access_channel_type", "remote_buffer_ids", scope.remote,
+                              [&](ChannelType type) { return type == kSwitch ? 0 : remote_[me].size(); });
+        };
+        const auto op = [&](JsonAt inner) {
+            return read_op(inner.node, *inner.path, scope, plan, ops, false);
+        };
+        return object(at, required("id", id(at)),
+                      optional("channels", elements("a list of channels", 1 << 16, channel)),
+                      optional("remote_buffer_refs", elements("a list of remote buffers", 1 << 16, remote)),
+                      required("ops", elements("a list of ops", static_cast<std::int32_t>(kMaxSteps), op)));
     }
 
     /// {"channel_type": …, "channel_ids": […]}: what the threadblock's numbers of this type stand for.
     template <typename Lists, typename Count>
-    bool read_scope(Index node, const JsonPath& path, std::int32_t owner, std::string_view type_key,
-                    std::string_view ids_key, Lists& lists, Count count) {
+    bool read_scope(JsonAt at, std::int32_t owner, std::string_view type_key, std::string_view ids_key,
+                    Lists& lists, Count count) {
         // Switch channels say once more which buffer they are for; "buff" is the older spelling.
-        const std::array<JsonField, 4> known{
-            {{type_key, true}, {ids_key, true}, {"buffer_type", false}, {"buff", false}}};
-        std::array<Index, 4> keys{};
         ChannelType type = kMemory;
-        if (!fields(node, path, known, keys) || !channel_type(keys[0], {&path, type_key}, type)) return false;
         std::optional<Buffer> said;
-        for (const std::size_t k : {2, 3}) {
-            Buffer of = Buffer::input;
-            if (!has(keys[k])) continue;
-            if (!buffer(keys[k], {&path, known[k].key}, of)) return false;
-            said = of;
-        }
-        const auto highest = static_cast<std::int64_t>(count(type)) - 1;
-        if (document_.type(keys[1]) == Type::array && document_.size(keys[1]) == 0) return true;
-        if (highest < 0)
-            return fail(keys[1], {&path, ids_key}, "names something, and the gpu has none of that type");
-        const std::size_t before = lists[type].size();
-        if (!numbers(keys[1], {&path, ids_key}, highest, lists[type])) return false;
-        const auto& groups = groups_[static_cast<std::size_t>(owner)];
-        for (std::size_t i = before; said && type == kSwitch && i < lists[type].size(); ++i) {
-            if (groups[static_cast<std::size_t>(lists[type][i])].buffer != *said)
-                return fail(keys[1], {&path, ids_key},
-                            fmt::format("names switch channel {}, which is for another buffer than {}",
-                                        lists[type][i], name_of(*said)));
-        }
-        return true;
+        const auto buffer_of = [&](JsonAt inner) { return buffer(said.emplace())(inner); };
+        const auto ids = [&](JsonAt inner) {
+            const auto highest = static_cast<std::int64_t>(count(type)) - 1;
+            if (document_.type(inner.node) == Type::array && document_.size(inner.node) == 0) return true;
+            if (highest < 0) return fail(inner, "names something, and the gpu has none of that type");
+            const std::size_t before = lists[type].size();
+            if (!numbers(highest, lists[type])(inner)) return false;
+            const auto& groups = groups_[static_cast<std::size_t>(owner)];
+            for (std::size_t i = before; said && type == kSwitch && i < lists[type].size(); ++i) {
+                if (groups[static_cast<std::size_t>(lists[type][i])].buffer != *said)
+                    return fail(inner,
+                                fmt::format("names switch channel {}, which is for another buffer than {}",
+                                            lists[type][i], name_of(*said)));
+            }
+            return true;
+        };
+        return object(at, required(type_key, channel_type(type)), optional("buffer_type", buffer_of),
+                      optional("buff", buffer_of), required(ids_key, ids));
     }
 
     bool read_op(Index node, const JsonPath& path, const Scope& scope, MscclppPlan& plan,
@@ -253,17 +199,17 @@ private:
         std::array<Index, kKeys.size()> keys{};
         std::string_view name;
         if (!fields(node, path, kKeys, keys) || !string(keys[0], {&path, "name"}, name) ||
-            !count_op(node, path))
+            !count_op({node, &path}))
             return false;
         if (name == "pipeline")
             return read_pipeline(node, path, keys[10], keys[11], scope, plan, ops, nested);
         MscclppOp op;
         op.verb = mscclpp_verb(name);
         if (op.verb == nullptr) return fail(keys[0], {&path, "name"}, unknown_name(name));
-        op.origin = origin(node, path, op.verb->name);
+        op.origin = origin({node, &path}, op.verb->name);
         ChannelType type = kMemory;
         if (!belongs(kKeys, keys, path, *op.verb)) return false;
-        if (!op_channel_type(keys[1], {&path, "channel_type"}, type) ||
+        if ((has(keys[1]) && !by(keys[1], {&path, "channel_type"}, op_channel_type(type))) ||
             !read_flat(node, path, keys, scope, op) ||
             !read_refs(keys[3], {&path, "src_buff"}, scope, type, op.src) ||
             !read_refs(keys[4], {&path, "dst_buff"}, scope, type, op.dst) ||
@@ -333,7 +279,7 @@ private:
             return fail(node, path, R"(needs "channel_ids", "buffer_type", "buffer_offset" and "size")");
         const JsonPath ids{&path, "channel_ids"};
         std::vector<std::int32_t> channels;
-        if (!numbers(keys[2], ids, (1 << 16) - 1, channels)) return false;
+        if (!by(keys[2], ids, numbers((1 << 16) - 1, channels))) return false;
         const std::vector<std::int32_t>& mine = scope.channels[kSwitch];
         if (channels.size() != 1 || static_cast<std::size_t>(channels[0]) >= mine.size())
             return fail(keys[2], ids,
@@ -346,9 +292,9 @@ private:
         theirs.rank = scope.rank;
         theirs.buffer = group.buffer;
         theirs.group = group.number;
-        if (!buffer(keys[15], {&path, "buffer_type"}, said) ||
-            !non_negative(keys[16], {&path, "buffer_offset"}, theirs.index) ||
-            !integer(keys[17], {&path, "size"}, 1, kMaxChunks, theirs.count))
+        if (!by(keys[15], {&path, "buffer_type"}, buffer(said)) ||
+            !by(keys[16], {&path, "buffer_offset"}, chunks(theirs.index)) ||
+            !by(keys[17], {&path, "size"}, integer(theirs.count, 1, kMaxChunks)))
             return false;
         if (said != group.buffer)
             return fail(keys[15], {&path, "buffer_type"}, "is not the buffer that the switch channel is for");
@@ -378,90 +324,80 @@ private:
                        MscclppPlan& plan, std::vector<MscclppOp>& ops, bool nested) {
         if (nested) return fail(node, path, "is a pipeline inside a pipeline");
         if (!has(context) || !has(inner)) return fail(node, path, R"(needs "iter_context" and "ops")");
-        constexpr std::array<JsonField, 2> kKeys{{{"unit_size", true}, {"num_chunks", true}}};
-        std::array<Index, 2> keys{};
-        const JsonPath at{&path, "iter_context"};
         std::int64_t unit = 0;
-        std::int64_t chunks = 0;
-        if (!fields(context, at, kKeys, keys) ||
-            !integer(keys[0], {&at, "unit_size"}, 1, std::int64_t{1} << 40, unit) ||
-            !integer(keys[1], {&at, "num_chunks"}, 1, kMaxChunks, chunks))
-            return false;
+        std::int64_t count = 0;
+        const auto walk = [&](JsonAt at) {
+            return object(at, required("unit_size", integer(unit, 1, std::int64_t{1} << 40)),
+                          required("num_chunks", integer(count, 1, kMaxChunks)));
+        };
+        if (!by(context, {&path, "iter_context"}, walk)) return false;
         if (!pipelined_)
             plan.warnings.emplace_back("a pipeline is taken to run once, as it does for chunks of one unit");
         pipelined_ = true;
-        const JsonPath inside{&path, "ops"};
-        return list(inner, inside, "a list of ops", static_cast<std::int32_t>(kMaxSteps),
-                    [&](Index n, const JsonPath& p) { return read_op(n, p, scope, plan, ops, true); });
+        const auto op = [&](JsonAt at) { return read_op(at.node, *at.path, scope, plan, ops, true); };
+        return by(inner, {&path, "ops"}, elements("a list of ops", static_cast<std::int32_t>(kMaxSteps), op));
     }
 
     bool read_refs(Index node, const JsonPath& path, const Scope& scope, ChannelType type,
                    std::vector<MscclppRef>& refs) {
         if (!has(node)) return true;
-        return list(node, path, "a list of buffers", 4096, [&](Index n, const JsonPath& at) {
-            return read_ref(n, at, scope, type, refs.emplace_back());
-        });
+        return by(node, path, elements("a list of buffers", 4096, [&](JsonAt at) {
+                      return read_ref(at.node, *at.path, scope, type, refs.emplace_back());
+                  }));
     }
 
     bool read_ref(Index node, const JsonPath& path, const Scope& scope, ChannelType type, MscclppRef& ref) {
-        constexpr std::array<JsonField, 6> kKeys{{{"index", true},
-                                                  {"size", true},
-                                                  {"type", false},
-                                                  {"buffer_id", false},
-                                                  {"switch_channel_id", false},
-                                                  {"rank", false}}};
-        std::array<Index, kKeys.size()> keys{};
         ref.node = node;
         ref.rank = scope.rank;
-        if (!fields(node, path, kKeys, keys) || !non_negative(keys[0], {&path, "index"}, ref.index) ||
-            !integer(keys[1], {&path, "size"}, 1, kMaxChunks, ref.count))
-            return false;
-        if ((has(keys[2]) ? 1 : 0) + (has(keys[3]) ? 1 : 0) + (has(keys[4]) ? 1 : 0) != 1)
-            return fail(node, path, R"(needs one of "type", "buffer_id" and "switch_channel_id")");
-        if (!resolve(keys, path, scope, type, ref)) return false;
-        std::int32_t said = ref.rank;
-        if (has(keys[5]) && !rank(keys[5], {&path, "rank"}, said)) return false;
-        return said == ref.rank ||
-               fail(keys[5], {&path, "rank"},
-                    fmt::format("is {}, and the buffer is one of rank {}", said, ref.rank));
+        std::int32_t names = 0;
+        const auto one_of = [&](auto walk) {
+            return [&names, walk](JsonAt at) { return ++names > 1 || walk(at); };
+        };
+        const auto of_rank = [&](JsonAt at) {
+            std::int32_t said = ref.rank;
+            return rank(said)(at) &&
+                   (said == ref.rank ||
+                    fail(at, fmt::format("is {}, and the buffer is one of rank {}", said, ref.rank)));
+        };
+        const auto switched = [&](JsonAt at) { return read_switched(at, scope, ref); };
+        const auto remote = [&](JsonAt at) { return read_remote_ref(at, scope, type, ref); };
+        return object({node, &path}, required("index", chunks(ref.index)),
+                      required("size", integer(ref.count, 1, kMaxChunks)),
+                      optional("type", one_of(buffer(ref.buffer))), optional("buffer_id", one_of(remote)),
+                      optional("switch_channel_id", one_of(switched)), optional("rank", of_rank)) &&
+               (names == 1 ||
+                fail(node, path, R"(needs one of "type", "buffer_id" and "switch_channel_id")"));
     }
 
-    /// Which buffer of which rank, or of which group's ranks, a reference names.
-    template <typename Keys>
-    bool resolve(const Keys& keys, const JsonPath& path, const Scope& scope, ChannelType type,
-                 MscclppRef& ref) {
-        if (has(keys[2])) return buffer(keys[2], {&path, "type"}, ref.buffer);
-        const auto me = static_cast<std::size_t>(scope.rank);
+    /// The buffer of a group's ranks.
+    bool read_switched(JsonAt at, const Scope& scope, MscclppRef& ref) {
         std::int32_t number = 0;
-        if (has(keys[4])) {
-            const JsonPath at{&path, "switch_channel_id"};
-            if (!local_number(keys[4], at, scope.channels[kSwitch], "switch channels", number)) return false;
-            const Group& group = groups_[me][static_cast<std::size_t>(number)];
-            ref.buffer = group.buffer;
-            ref.group = group.number;
-            return true;
-        }
-        const JsonPath at{&path, "buffer_id"};
-        if (type == kSwitch)
-            return fail(keys[3], at, "names a remote buffer, which a switch channel does not reach");
-        if (!local_number(keys[3], at, scope.remote[type], "remote buffers of its channel type", number))
-            return false;
-        const Remote& remote = remote_[me][static_cast<std::size_t>(number)];
+        if (!local_number(at, scope.channels[kSwitch], "switch channels", number)) return false;
+        const Group& group = groups_[static_cast<std::size_t>(scope.rank)][static_cast<std::size_t>(number)];
+        ref.buffer = group.buffer;
+        ref.group = group.number;
+        return true;
+    }
+    bool read_remote_ref(JsonAt at, const Scope& scope, ChannelType type, MscclppRef& ref) {
+        std::int32_t number = 0;
+        if (type == kSwitch) return fail(at, "names a remote buffer, which a switch channel does not reach");
+        if (!local_number(at, scope.remote[type], "remote buffers of its channel type", number)) return false;
+        const Remote& remote =
+            remote_[static_cast<std::size_t>(scope.rank)][static_cast<std::size_t>(number)];
         if (!remote.access[type])
-            return fail(keys[3], at, "names a remote buffer that this channel type may not access");
+            return fail(at, "names a remote buffer that this channel type may not access");
         ref.rank = remote.rank;
         ref.buffer = remote.buffer;
         return true;
     }
 
     /// The gpu's number behind a threadblock's own.
-    bool local_number(Index node, const JsonPath& path, const std::vector<std::int32_t>& numbers,
-                      std::string_view what, std::int32_t& out) {
+    bool local_number(JsonAt at, const std::vector<std::int32_t>& numbers, std::string_view what,
+                      std::int32_t& out) {
         std::int64_t local = 0;
-        if (!non_negative(node, path, local)) return false;
+        if (!chunks(local)(at)) return false;
         if (static_cast<std::size_t>(local) >= numbers.size())
-            return fail(node, path,
-                        fmt::format("is {}; the threadblock has {} {}", local, numbers.size(), what));
+            return fail(at, fmt::format("is {}; the threadblock has {} {}", local, numbers.size(), what));
         out = numbers[static_cast<std::size_t>(local)];
         return true;
     }
@@ -475,14 +411,15 @@ private:
             return !has(ids) || is(ids, at, Type::array, "a list of numbers");
         if (!used) return leads_to_buffers(ids, at, scope, type, op);
         if (type == kSwitch) return fail(ids, at, "names switch channels, which carry no signals");
-        return list(ids, at, "a list of channels", 1 << 12, [&](Index n, const JsonPath& p) {
-            std::int32_t number = 0;
-            if (!local_number(n, p, scope.channels[type], "channels of this type", number)) return false;
-            const auto channel = static_cast<std::size_t>(number);
-            op.counters.push_back(op.verb->waits ? wait_counter(plan, scope.rank, type, channel)
-                                                 : signal_counter(plan, scope.rank, type, channel));
-            return true;
-        });
+        return by(ids, at, elements("a list of channels", 1 << 12, [&](JsonAt one) {
+                      std::int32_t number = 0;
+                      if (!local_number(one, scope.channels[type], "channels of this type", number))
+                          return false;
+                      const auto channel = static_cast<std::size_t>(number);
+                      op.counters.push_back(op.verb->waits ? wait_counter(plan, scope.rank, type, channel)
+                                                           : signal_counter(plan, scope.rank, type, channel));
+                      return true;
+                  }));
     }
 
     /// Whether the channels of an op that moves data lead to ranks whose buffers it names.
@@ -491,16 +428,18 @@ private:
         const auto is_of = [](std::int32_t peer) {
             return [peer](const MscclppRef& ref) { return ref.rank == peer; };
         };
-        return list(ids, path, "a list of channels", 1 << 12, [&](Index n, const JsonPath& at) {
-            std::int32_t number = 0;
-            if (!local_number(n, at, scope.channels[type], "channels of this type", number)) return false;
-            if (op.src.empty() && op.dst.empty()) return true;  // it leads to none, as a flush
-            const std::int32_t peer =
-                channels_[type][static_cast<std::size_t>(scope.rank)][static_cast<std::size_t>(number)].peer;
-            return std::ranges::any_of(op.src, is_of(peer)) || std::ranges::any_of(op.dst, is_of(peer)) ||
-                   fail(n, at,
-                        fmt::format("leads to rank {}, and the op names no buffer of that rank", peer));
-        });
+        return by(
+            ids, path, elements("a list of channels", 1 << 12, [&](JsonAt at) {
+                std::int32_t number = 0;
+                if (!local_number(at, scope.channels[type], "channels of this type", number)) return false;
+                if (op.src.empty() && op.dst.empty()) return true;  // it leads to none, as a flush
+                const std::int32_t peer =
+                    channels_[type][static_cast<std::size_t>(scope.rank)][static_cast<std::size_t>(number)]
+                        .peer;
+                return std::ranges::any_of(op.src, is_of(peer)) || std::ranges::any_of(op.dst, is_of(peer)) ||
+                       fail(at,
+                            fmt::format("leads to rank {}, and the op names no buffer of that rank", peer));
+            }));
     }
 
     bool read_reduce(Index node, const JsonPath& path, MscclppOp& op) {
@@ -515,11 +454,13 @@ private:
 
     bool read_slice(Index node, const JsonPath& path, MscclppOp& op) {
         if (!has(node)) return true;
-        constexpr std::array<JsonField, 2> kKeys{{{"tb_id", true}, {"tbg_size", true}}};
-        std::array<Index, 2> keys{};
-        const JsonPath at{&path, "tbg_info"};
-        return fields(node, at, kKeys, keys) && integer(keys[1], {&at, "tbg_size"}, 1, 64, op.slice.count) &&
-               integer(keys[0], {&at, "tb_id"}, 0, op.slice.count - 1, op.slice.index);
+        const auto walk = [&](JsonAt at) {
+            return object(at, required("tbg_size", integer(op.slice.count, 1, 64)),
+                          required("tb_id", [&](JsonAt id) {
+                              return integer(op.slice.index, 0, op.slice.count - 1)(id);
+                          }));
+        };
+        return by(node, {&path, "tbg_info"}, walk);
     }
 
     bool read_semaphores(Index node, Index ids, const JsonPath& path, const Scope& scope, MscclppPlan& plan,
@@ -530,7 +471,7 @@ private:
         if (!has(ids)) return fail(node, path, "lacks \"semaphore_ids\"");
         const JsonPath at{&path, "semaphore_ids"};
         std::vector<std::int32_t> numbers_of;
-        if (!numbers(ids, at, (1 << 16) - 1, numbers_of)) return false;
+        if (!by(ids, at, numbers((1 << 16) - 1, numbers_of))) return false;
         for (const std::int32_t id : numbers_of) {
             const auto before = plan.counters.size();
             const std::int32_t counter = semaphore_counter(plan, scope.rank, id, 0);

@@ -4,7 +4,6 @@
 #include "syncopate/ingest/sccl/sccl_json.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -15,8 +14,7 @@
 
 #include "ingest/steps/schedule.hpp"
 #include "syncopate/at.hpp"
-#include "syncopate/json_decoder.hpp"
-#include "syncopate/json_document.hpp"
+#include "syncopate/json_table.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/try.hpp"
 #include "syncopate/whole_number.hpp"
@@ -42,41 +40,16 @@ struct Algorithm {
     std::vector<Send> sends;
 };
 
-class AlgorithmReader : JsonDecoder {
+class AlgorithmReader : public JsonReader {
 public:
-    using JsonDecoder::error;
-
-    AlgorithmReader(const JsonDocument& document, std::string_view text, const std::string& file_name)
-        : JsonDecoder(document, text, file_name), text_(text) {}
-
-    bool read(Algorithm& algorithm) {
-        constexpr std::array<JsonField, 8> kKeys{{{"sccl_type", true},
-                                                  {"name", false},
-                                                  {"instance", false},
-                                                  {"input_map", true},
-                                                  {"output_map", true},
-                                                  {"steps", true},
-                                                  {"collective", true},
-                                                  {"topology", false}}};
-        std::array<Index, kKeys.size()> keys{};
-        if (!fields(0, {}, kKeys, keys) || !type_is(keys[0], {nullptr, "sccl_type"}, "algorithm"))
-            return false;
-        std::string_view name;
-        if (has(keys[1]) && !string(keys[1], {nullptr, "name"}, name)) return false;
-        algorithm.name = escaped(name);
-        // The rest of instance, chunks, ranks, topology and rounds say how the algorithm was found, and repeat
-        // what the maps say.
-        if (has(keys[2]) && document_.type(keys[2]) == Type::object && !is_unset(keys[2], "pipeline"))
-            return fail(
-                keys[2], {nullptr, "instance"},
-                "is pipelined: its steps run for one part of the data after another, which is not taken");
-        return read_collective(keys[6], algorithm) &&
-               read_map(keys[3], {nullptr, "input_map"}, algorithm, algorithm.held) &&
-               read_map(keys[4], {nullptr, "output_map"}, algorithm, algorithm.wanted) &&
-               read_steps(keys[5], algorithm);
-    }
+    using JsonReader::error;
+    using JsonReader::JsonReader;
 
 private:
+    static constexpr auto kMost = static_cast<std::int32_t>(kMaxSteps);
+
+    static bool ignored(JsonAt) { return true; }
+
     /// Whether the object lacks the key, or has null, false or 0 there.
     bool is_unset(Index object, std::string_view key) const {
         for (Index node = document_.first(object); node != document_.end(object);) {
@@ -91,104 +64,80 @@ private:
         return true;
     }
 
-    bool type_is(Index node, const JsonPath& path, std::string_view expected) {
-        std::string_view type;
-        return string(node, path, type) &&
-               (type == expected ||
-                fail(node, path, fmt::format("is \"{}\"; expected \"{}\"", escaped(type), expected)));
+    // Walks come before their users, who need their types.
+    auto type_is(std::string_view expected) {
+        return [this, expected](JsonAt at) {
+            std::string type;
+            return text(type)(at) && (type == expected || fail(at, fmt::format("is \"{}\"; expected \"{}\"",
+                                                                               escaped(type), expected)));
+        };
+    }
+    auto label(std::string& out) {
+        return [this, &out](JsonAt at) {
+            if (!text(out)(at)) return false;
+            out = escaped(out);
+            return true;
+        };
     }
 
-    bool read_collective(Index node, Algorithm& algorithm) {
-        constexpr std::array<JsonField, 6> kKeys{{{"sccl_type", true},
-                                                  {"name", true},
-                                                  {"nodes", true},
-                                                  {"chunks", false},
-                                                  {"ranks", false},
-                                                  {"triggers", false}}};
-        std::array<Index, kKeys.size()> keys{};
-        const JsonPath path{nullptr, "collective"};
-        std::string_view name;
-        if (!fields(node, path, kKeys, keys) || !type_is(keys[0], {&path, "sccl_type"}, "collective") ||
-            !string(keys[1], {&path, "name"}, name) ||
-            !integer(keys[2], {&path, "nodes"}, 1, kMaxImportRanks, algorithm.ranks))
-            return false;
-        algorithm.collective = escaped(name);
-        const bool listed = has(keys[5]) && (document_.type(keys[5]) == Type::object ||
-                                             document_.type(keys[5]) == Type::array);
-        if (listed && document_.size(keys[5]) > 0)
-            return fail(keys[5], {&path, "triggers"},
-                        "names chunks to combine; algorithms that reduce are not taken");
-        return true;
+    bool read_collective(JsonAt at, Algorithm& algorithm) {
+        const auto triggers = [this](JsonAt inner) {
+            const Type type = document_.type(inner.node);
+            return (type != Type::object && type != Type::array) || document_.size(inner.node) == 0 ||
+                   fail(inner, "names chunks to combine; algorithms that reduce are not taken");
+        };
+        return object(
+            at, required("sccl_type", type_is("collective")), required("name", label(algorithm.collective)),
+            required("nodes", integer(algorithm.ranks, 1, kMaxImportRanks)), optional("chunks", ignored),
+            optional("ranks", ignored), optional("triggers", triggers));
     }
 
     /// {"0": [address, …], …}, every rank once.
-    bool read_map(Index node, const JsonPath& path, const Algorithm& algorithm,
-                  std::vector<std::vector<std::int32_t>>& out) {
-        if (!is(node, path, Type::object, "an object of ranks")) return false;
+    bool read_map(JsonAt whole, const Algorithm& algorithm, std::vector<std::vector<std::int32_t>>& out) {
         out.resize(static_cast<std::size_t>(algorithm.ranks));
         std::vector<bool> seen(out.size(), false);
-        return members(node, path, [&](Index key, Index value, const JsonPath& at) {
-            const std::string_view name = at.key;
+        return entries(whole, [&](std::string_view name, JsonAt at) {
+            const JsonAt key{at.node - 1, whole.path};
             const std::size_t rank = whole_number<std::size_t>(name).value_or(out.size());
             if (rank >= out.size())
-                return fail(key, path,
-                            fmt::format("has the key \"{}\"; expected the ranks 0 to {}", escaped(name),
-                                        out.size() - 1));
-            if (seen[rank]) return fail(key, path, fmt::format("has rank {} twice", rank));
+                return fail(key, fmt::format("has the key \"{}\"; expected the ranks 0 to {}", escaped(name),
+                                             out.size() - 1));
+            if (seen[rank]) return fail(key, fmt::format("has rank {} twice", rank));
             seen[rank] = true;
-            if (!integers(value, at, "a list of addresses", static_cast<std::int32_t>(kMaxChunks), 0,
-                          kMaxChunks - 1, out[rank]))
+            if (!integers("a list of addresses", static_cast<std::int32_t>(kMaxChunks), 0, kMaxChunks - 1,
+                          out[rank])(at))
                 return false;
-            std::sort(out[rank].begin(), out[rank].end());
-            if (std::adjacent_find(out[rank].begin(), out[rank].end()) != out[rank].end())
-                return fail(value, at, "names an address twice");
-            return true;
+            std::ranges::sort(out[rank]);
+            return std::ranges::adjacent_find(out[rank]) == out[rank].end() ||
+                   fail(at, "names an address twice");
         });
     }
 
-    bool read_steps(Index node, Algorithm& algorithm) {
-        const JsonPath path{nullptr, "steps"};
-        return list(
-            node, path, "a list of steps", static_cast<std::int32_t>(kMaxSteps),
-            [&](Index n, const JsonPath& at) {
-                constexpr std::array<JsonField, 3> kKeys{
-                    {{"sccl_type", true}, {"rounds", false}, {"sends", true}}};
-                std::array<Index, kKeys.size()> keys{};
-                const JsonPath sends{&at, "sends"};
-                return fields(n, at, kKeys, keys) && type_is(keys[0], {&at, "sccl_type"}, "step") &&
-                       list(keys[2], sends, "a list of sends", static_cast<std::int32_t>(kMaxSteps)) &&
-                       each(keys[2], sends,
-                            [&](Index s, const JsonPath& p) { return read_send(s, p, at.index, algorithm); });
-            });
+    bool read_step(JsonAt at, Algorithm& algorithm) {
+        const auto send = [&](JsonAt inner) { return read_send(inner, at.path->index, algorithm); };
+        return object(at, required("sccl_type", type_is("step")), optional("rounds", ignored),
+                      required("sends", elements("a list of sends", kMost, send)));
     }
 
     /// [address, from, to], and of TACCL [address, from, to, time, link].
-    bool read_send(Index node, const JsonPath& path, std::int64_t step, Algorithm& algorithm) {
-        if (!is(node, path, Type::array, "[address, from, to]")) return false;
-        if (document_.size(node) != 3 && document_.size(node) != 5)
-            return fail(node, path, fmt::format("has {} numbers; expected 3 or 5", document_.size(node)));
+    bool read_send(JsonAt at, std::int64_t step, Algorithm& algorithm) {
+        if (!is(at.node, *at.path, Type::array, "[address, from, to]")) return false;
+        const std::size_t size = document_.size(at.node);
+        if (size != 3 && size != 5) return fail(at, fmt::format("has {} numbers; expected 3 or 5", size));
         if (static_cast<std::int64_t>(algorithm.sends.size()) >= kMaxMoves)
-            return fail(node, path, fmt::format("is one of more than {} sends", kMaxMoves));
-        Send send;
+            return fail(at, fmt::format("is one of more than {} sends", kMaxMoves));
+        Send& send = algorithm.sends.emplace_back();
         send.step = step;
-        send.origin = {line_at(node), path.to_string()};
-        std::int64_t place = 0;
-        const bool ok = each(node, path, [&](Index n, const JsonPath& at) {
-            switch (place++) {
-                case 0: return integer(n, at, 0, kMaxChunks - 1, send.address);
-                case 1: return integer(n, at, 0, algorithm.ranks - 1, send.from);
-                case 2: return integer(n, at, 0, algorithm.ranks - 1, send.to);
-                case 3: return integer(n, at, 0, std::int64_t{1} << 62, send.time);
-                default: {
-                    std::int64_t link = 0;
-                    return integer(n, at, 0, std::int64_t{1} << 62, link);
-                }
-            }
-        });
-        if (!ok) return false;
-        if (send.from == send.to) return fail(node, path, "sends from a rank to itself");
-        algorithm.sends.push_back(std::move(send));
-        return true;
+        send.origin = {line_at(at.node), at.path->to_string()};
+        std::int64_t link = 0;
+        constexpr std::int64_t kAny = std::int64_t{1} << 62;
+        const auto address = integer(send.address, 0, kMaxChunks - 1);
+        const auto from = integer(send.from, 0, algorithm.ranks - 1);
+        const auto to = integer(send.to, 0, algorithm.ranks - 1);
+        const bool read = size == 3 ? row(at, "[address, from, to]", address, from, to)
+                                    : row(at, "[address, from, to, time, link]", address, from, to,
+                                          integer(send.time, 0, kAny), integer(link, 0, kAny));
+        return read && (send.from != send.to || fail(at, "sends from a rank to itself"));
     }
 
     /// Lines are counted on from the last call; nodes come in order.
@@ -203,7 +152,30 @@ private:
         return line_;
     }
 
-    std::string_view text_;
+public:
+    bool read(Algorithm& algorithm) {
+        const JsonPath root;
+        // The rest of instance, chunks, ranks, topology and rounds say how the algorithm was found, and repeat
+        // what the maps say.
+        const auto instance = [this](JsonAt at) {
+            return document_.type(at.node) != Type::object || is_unset(at.node, "pipeline") ||
+                   fail(at,
+                        "is pipelined: its steps run for one part of the data after another, which is not "
+                        "taken");
+        };
+        const auto map = [&](std::vector<std::vector<std::int32_t>>& out) {
+            return [this, &algorithm, &out](JsonAt at) { return read_map(at, algorithm, out); };
+        };
+        const auto step = [&](JsonAt at) { return read_step(at, algorithm); };
+        return object(
+            {0, &root}, required("sccl_type", type_is("algorithm")), optional("name", label(algorithm.name)),
+            optional("instance", instance),
+            required("collective", [&](JsonAt at) { return read_collective(at, algorithm); }),
+            required("input_map", map(algorithm.held)), required("output_map", map(algorithm.wanted)),
+            required("steps", elements("a list of steps", kMost, step)), optional("topology", ignored));
+    }
+
+private:
     std::size_t offset_ = 0;
     std::int32_t line_ = 1;
 };
