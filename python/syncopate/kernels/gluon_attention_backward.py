@@ -45,7 +45,7 @@ from .gluon_versions import threads_meet
 
 @gluon.jit
 def _differentiate(index: gl.constexpr, call):
-    """Consumer `index`: rows [64 * index, 64 * index + 64) of the tile's K and V."""
+    """Consumer `index` of the program's tile, if it has one."""
     if call.FUSED:
         if call.has_tile():
             _differentiate_tile(index, call)
@@ -57,6 +57,15 @@ def _differentiate(index: gl.constexpr, call):
 
 @gluon.jit
 def _differentiate_tile(index: gl.constexpr, call):
+    if call.D == 256:
+        differentiate_wide(index, call)
+    else:
+        _differentiate_rows(index, call)
+
+
+@gluon.jit
+def _differentiate_rows(index: gl.constexpr, call):
+    """Rows [64 * index, 64 * index + 64) of the tile's K and V."""
     D: gl.constexpr = call.D
     BM: gl.constexpr = call.BM
     # It has half of a block's rows of dQ, or else of its columns.
@@ -221,20 +230,13 @@ def gluon_attention_backward(
         mbarrier.init(empty.index(stage), count=CONSUMERS)
     if FUSED:
         mbarrier.init(stored, count=CONSUMERS)
+    mbarrier.init(ds_full, count=1 if WIDE else CONSUMERS)
     if WIDE:
-        mbarrier.init(ds_full, count=1)
         for place in gl.static_range(P_PLACES):
             mbarrier.init(p_full.index(place), count=1)
             mbarrier.init(p_empty.index(place), count=1)
-        gl.warp_specialize(
-            [(differentiate_wide, (0, call)), (differentiate_wide, (1, call)), (load_tile, (call,))],
-            [4, 1],
-            [240, 24],
-        )
-    else:
-        mbarrier.init(ds_full, count=CONSUMERS)
-        gl.warp_specialize(
-            [(_differentiate, (0, call)), (_differentiate, (1, call)), (load_tile, (call,))],
-            [4, 1],
-            [240, 24],
-        )
+    gl.warp_specialize(
+        [(_differentiate, (0, call)), (_differentiate, (1, call)), (load_tile, (call,))],
+        [4, 1],
+        [240, 24],
+    )

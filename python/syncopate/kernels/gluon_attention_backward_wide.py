@@ -164,18 +164,7 @@ def _make_dk(call):
 
 @gluon.jit
 def differentiate_wide(index: gl.constexpr, call):
-    """Consumer `index` of the program's tile, if it has one."""
-    if call.FUSED:
-        if call.has_tile():
-            _make(index, call)
-            threads_meet()  # all threads have stored
-            mbarrier.arrive(call.stored)
-    else:
-        _make(index, call)
-
-
-@gluon.jit
-def _make(index: gl.constexpr, call):
+    """Consumer `index` of the program's tile."""
     if index == 0:
         _make_dv(call)
     else:
