@@ -11,8 +11,9 @@ import torch  # noqa: E402
 from syncopate import _syncopate  # noqa: E402
 from syncopate.kernels.gluon_tiles import ranked  # noqa: E402
 from syncopate.measure import products as measure_products  # noqa: E402
-from syncopate.measure.attention import HEADS, ROWS, Run, measured, runs, tables  # noqa: E402
+from syncopate.measure.attention import HEADS, ROWS, Run, runs, tables  # noqa: E402
 from syncopate.measure.calls import CALLS, CallRun  # noqa: E402
+from syncopate.measure.machine import times_of  # noqa: E402
 from syncopate.strategy import Problem, Strategy  # noqa: E402
 
 SIZES = (64, 128, 256)
@@ -34,10 +35,15 @@ class Clock:
         self.names.append(what)
 
 
+def by_itself(run):
+    """A call that gives what it is of."""
+    return [lambda: run]
+
+
 def times_on(steps: int, gluon: bool) -> dict[Run, float]:
     """On a GPU on which a kernel takes 2 ms without a mask, and 1.1 under one."""
-    return measured(
-        runs(gluon, SIZES), lambda run: run, lambda run: 1100.0 if run.causal else 2000.0, Clock(steps)
+    return times_of(
+        runs(gluon, SIZES), by_itself, lambda call: 1100.0 if call()[0].causal else 2000.0, Clock(steps)
     )
 
 
@@ -58,7 +64,7 @@ def test_a_table_that_time_did_not_suffice_for_is_left_out():
         "attention_causal",
     }
     clock = Clock(2)
-    measured(runs(True, SIZES), lambda run: run, lambda run: 1.0, clock)
+    times_of(runs(True, SIZES), by_itself, lambda call: 1.0, clock)
     assert len(clock.names) == 9, "each step is shown, measured or not"
 
 
@@ -87,7 +93,8 @@ def test_the_gluon_kernels_figures_are_fitted_to_what_was_timed(tmp_path, capsys
 
     call_us = 5
     times = iter([20 * (call_us + 2 * known[run.shape, run.tiling]) for run in made if run != made[3]])
-    products = measure_products.measured(made, make, lambda call: next(times), Clock(len(made)))
+    found = times_of(made, make, lambda call: next(times), Clock(len(made)))
+    products = [run.timed(us) for run, us in found.items()]
     assert len(products) == len(made) - 1
     assert f"{made[3].name}: out of resource" in capsys.readouterr().err
     path = tmp_path / "machine.json"
@@ -109,7 +116,7 @@ def test_the_gluon_kernels_figures_are_fitted_to_what_was_timed(tmp_path, capsys
     ]
     assert len(off) == len(timed) and sum(off) / len(off) < 0.05
     assert figures["sm_tflops"] == of_h200["sm_tflops"] | {"source": figures["sm_tflops"]["source"]}
-    few = measure_products.measured(made, lambda run: [None], lambda call: 1.0, Clock(3))
+    few = times_of(made, by_itself, lambda call: 1.0, Clock(3))
     assert len(few) == 3, "as long as there is time"
 
 
@@ -187,12 +194,13 @@ def test_ranks_of_one_node_measure_no_network(monkeypatch):
 
 
 def test_a_kernel_that_does_not_run_costs_its_table_only(capsys):
-    def fails(run: Run) -> float:
+    def fails(call) -> float:
+        (run,) = call()
         if run == Run("triton", 256, False):
             raise RuntimeError("out of shared memory")
         return 1000.0
 
-    times = measured(runs(True, SIZES), lambda run: run, fails, Clock(99))
+    times = times_of(runs(True, SIZES), by_itself, fails, Clock(99))
     assert set(tables(times, True, SIZES, SMS)) == {"attention_gluon_tflops", "attention_causal"}
     assert "attention by triton, D = 256: out of shared memory" in capsys.readouterr().err
 

@@ -3,12 +3,9 @@ under a causal one. Part of `syncopate tune --measure-machine`."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from ..strategy.failures import reason_of
 
 HEADS, ROWS = 16, 8192  # of the measured calls: several rounds of tiles, in some milliseconds
 
@@ -56,24 +53,6 @@ def call_of(run: Run, group: Any, heads: int = HEADS, rows: int = ROWS) -> Calla
     lse = torch.empty(1, heads, rows, device=kernel.device)
     call = kernel.call({"Q": q, "K": k, "V": v, "O": torch.empty_like(q), "L": lse})
     return lambda: kernel.function[call.grid](**call.arguments, **call.options)
-
-
-def measured(
-    these: Iterable[Run],
-    make: Callable[[Run], Callable[[], None]],
-    microseconds: Callable[[Callable[[], None]], float],
-    progress: Any,
-) -> dict[Run, float]:
-    """µs of each, as long as there is time. Without those that fail, which is said: the rest of the machine counts, too."""
-    times = {}
-    for run in these:
-        if progress.in_time:
-            try:
-                times[run] = microseconds(make(run))
-            except Exception as error:  # noqa: BLE001 - Triton has errors of its own
-                print(f"\n{run.name}: {reason_of(error)}", file=sys.stderr)
-        progress.step(run.name)
-    return times
 
 
 def tables(

@@ -11,6 +11,7 @@ figure's source says which of the two it is. The file is written by C++ (tune/ma
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import sys
@@ -20,6 +21,7 @@ from typing import Any
 
 from .. import _syncopate
 from ..command.standard_output import answering, interruptible
+from ..strategy.failures import reason_of
 
 ROUNDS = 9
 SECONDS = 115  # at most; what is not measured by then keeps its figure
@@ -129,30 +131,21 @@ def local_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]
     return figures
 
 
-def attention_tables(torch: Any, progress: Progress, gluon: bool, runs: Sequence[Any]) -> dict[str, Any]:
-    from ..group import alone
-    from ..ops.attention_rules import HEAD_DIMS
-    from . import attention
-
-    def microseconds_of(call: Callable[[], None]) -> float:
-        return microseconds(call, torch)
-
-    group = alone("cuda")
-    properties = torch.cuda.get_device_properties(0)
-    times = attention.measured(runs, lambda run: attention.call_of(run, group), microseconds_of, progress)
-    return attention.tables(times, gluon, HEAD_DIMS, properties.multi_processor_count)
-
-
-def gluon_products(torch: Any, progress: Progress, runs: Sequence[Any]) -> list[list[float]]:
-    from . import products
-
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-    return products.measured(
-        runs,
-        lambda run: products.gluon_calls(run, sms),
-        lambda call: microseconds(call, torch),
-        progress,
-    )
+def times_of(
+    runs: Sequence[Any], make: Callable[[Any], list[Callable[[], Any]]], us: Callable, progress: Progress
+) -> dict:
+    """µs of a call of each run, as long as there is time: by `us` of the calls in a row that `make` gives. Without those that fail,
+    which is said: the rest of the machine counts, too."""
+    times = {}
+    for run in runs:
+        if progress.in_time:
+            try:
+                calls = make(run)
+                times[run] = us(lambda calls=calls: [call() for call in calls]) / len(calls)
+            except Exception as error:  # noqa: BLE001 - Triton has errors of its own
+                print(f"\n{run.name}: {reason_of(error)}", file=sys.stderr)
+        progress.step(run.name)
+    return times
 
 
 def call_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]]:
@@ -238,12 +231,15 @@ def main() -> int:
     options = parser.parse_args()
     import torch
 
+    from ..group import alone
     from ..ops.attention_rules import HEAD_DIMS
     from ..ranks import RankError, gpu_count
     from ..strategy.choose import runs_gluon
     from . import network
+    from .attention import call_of
     from .attention import runs as attention_runs
-    from .products import gluon_runs
+    from .attention import tables as attention_tables
+    from .products import gluon_calls, gluon_runs
 
     try:
         count = gpu_count()
@@ -276,16 +272,19 @@ def main() -> int:
     progress = Progress(steps, SECONDS - (time.monotonic() - begin))
     figures = local_figures(torch, progress) | between.get("figures", {})
     progress.kept = SECONDS_OF_ATTENTION
-    timed = gluon_products(torch, progress, products)
+    us = functools.partial(microseconds, torch=torch)
+    timed = times_of(products, lambda run: gluon_calls(run, sms), us, progress)
     progress.kept = 0
-    tables = attention_tables(torch, progress, gluon, attention)  # last: it takes longest
+    group = alone("cuda")  # attention last: it takes longest
+    times = times_of(attention, lambda run: [call_of(run, group)], us, progress)
+    tables = attention_tables(times, gluon, HEAD_DIMS, sms)
     properties = torch.cuda.get_device_properties(0)
     measured = {
         "figures": {name: {"value": value, "source": source} for name, (value, source) in figures.items()},
         "tables": between.get("tables", {}) | tables,
         "links": {name: us for name, us in between.get("links", {}).items() if us},
         "calls": between.get("calls", []),
-        "products": timed,
+        "products": [run.timed(us) for run, us in timed.items()],
     }
     text, message = _syncopate.tune.measured_machine(
         properties.name, count, properties.multi_processor_count, json.dumps(measured), path

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ..kernels.gluon_launch import GluonTiling
 from ..kernels.gluon_tiles import ranked
-from ..strategy.failures import reason_of
 
 #: M, N, K: few rows and many, weights that a cache holds and others, whole rounds of tiles and not, one round and several.
 SHAPES = (
@@ -94,23 +91,3 @@ def gluon_calls(run: GluonRun, sms: int) -> list[Callable[[], None]]:
 
     made = [call() for _ in range(copies)]
     return list(itertools.islice(itertools.cycle(made), count))
-
-
-def measured(
-    these: Iterable[GluonRun],
-    make: Callable[[GluonRun], list[Callable[[], Any]]],
-    microseconds: Callable[[Callable[[], Any]], float],
-    progress: Any,
-) -> list[list[float]]:
-    """What was timed of them, as C++ reads it, as long as there is time. Without those that fail, which is said."""
-    products = []
-    for run in these:
-        if progress.in_time:
-            try:
-                calls = make(run)
-                us = microseconds(lambda calls=calls: [call() for call in calls]) / len(calls)
-                products.append(run.timed(us))
-            except Exception as error:  # noqa: BLE001 - Triton has errors of its own
-                print(f"\n{run.name}: {reason_of(error)}", file=sys.stderr)
-        progress.step(run.name)
-    return products
