@@ -157,9 +157,9 @@ TEST(Measured, TakesTablesAndTheLinksSignals) {
         R"({"tables": {"attention_gluon_tflops": {"points": [[64, 0]], "source": "it runs on Hopper only"}}})"));
     const auto refusal = [](const char* text) { return measurement_from_json(text).error().message; };
     EXPECT_EQ(refusal(R"({"tables": {"sm_tflops": {"points": [[1, 1]], "source": ""}}})"),
-              "tables.sm_tflops: is no table of a machine");
+              "tables names sm_tflops, which is no table of a machine");
     EXPECT_EQ(refusal(R"({"tables": {"engine_gbps": {"points": [[8, 1], [4, 1]], "source": ""}}})"),
-              "tables.engine_gbps: 4 does not come after 8");
+              "tables.engine_gbps.points[1] has 4, which does not come after 8");
 }
 
 /// Of a table of bench/results: lines of M,N,K,"64x128x64/8 split 2",us.
@@ -237,11 +237,14 @@ TEST(Measured, TakesTheFittedFiguresOfEnoughProducts) {
         return measurement_from_json(fmt::format(R"({{"products": {}}})", products)).error().message;
     };
     EXPECT_EQ(refusal("[[64, 64, 64, 48, 64, 128, 6, 1, 9.5]]"),
-              "products[0]: the Gluon kernel's tiles have 16, 32, 64, 128 or 192 rows, not 48");
+              "products[0] cannot be: the Gluon kernel's tiles have 16, 32, 64, 128 or 192 rows, not 48");
     for (const char* wrong : {"[[64, 64]]", "[[64, 64, 64, 64, 64, 128, 6, 1, 0]]", "[3]",
                               "[[64.5, 64, 64, 64, 64, 128, 6, 1, 9]]"})
-        EXPECT_TRUE(refusal(wrong).starts_with("products[0]: expected M, N, K, block_m")) << wrong;
-    EXPECT_EQ(refusal("3"), "products: expected a list");
+        EXPECT_TRUE(refusal(wrong).starts_with("products[0]")) << wrong << ": " << refusal(wrong);
+    EXPECT_EQ(
+        refusal("[3]"),
+        "products[0] is the number 3; expected [M, N, K, block_m, block_n, block_k, stages, split_k, us]");
+    EXPECT_EQ(refusal("3"), "products is the number 3; expected a list");
 }
 
 TimedCall timed_call(const Machine& machine, const char* figure, const char* problem, const char* strategy) {
@@ -288,13 +291,15 @@ TEST(Measured, TakesFiguresFromCallsAndRefusesWhatIsNone) {
     EXPECT_TRUE(machine.sources.at("sum_us").starts_with("measured here: matmul_reduce_scatter:M=1024"))
         << machine.sources.at("sum_us");
     const auto refusal = [&](const char* calls) { return read(calls).error().message; };
-    EXPECT_EQ(refusal("3"), "calls: expected a list");
+    EXPECT_EQ(refusal("3"), "calls is the number 3; expected a list");
     EXPECT_EQ(refusal(R"([["sum_us", "x", "{}"]])"),
-              "calls[0]: expected a figure, a problem, a strategy, and a time that is positive");
-    EXPECT_EQ(refusal(R"([["speed", "x", "{}", 1]])"), "calls[0]: speed: is no figure of a machine");
-    EXPECT_TRUE(refusal(R"([["sum_us", "x", "{}", 1]])").starts_with("calls[0]: ")) << "an unknown operator";
+              "calls[0] is a list of 3; expected [figure, problem, strategy, us]");
+    EXPECT_EQ(refusal(R"([["speed", "x", "{}", 1]])"),
+              "calls[0] names speed, which is no figure of a machine");
+    EXPECT_TRUE(refusal(R"([["sum_us", "x", "{}", 1]])").starts_with("calls[0] cannot be: "))
+        << "an unknown operator";
     EXPECT_TRUE(refusal(R"([["sum_us", "all_gather_matmul:M=64,N=64,K=64", "{\"speed\": 1}", 1]])")
-                    .starts_with("calls[0]: "));
+                    .starts_with("calls[0] cannot be: "));
 }
 
 TEST(Measured, TakesWhatWasMeasuredAndMarksTheRest) {

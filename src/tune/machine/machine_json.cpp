@@ -6,9 +6,8 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
-#include "syncopate/json_decoder.hpp"
+#include "syncopate/json_table.hpp"
 #include "syncopate/json_text.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/try.hpp"
@@ -39,102 +38,62 @@ std::string source_of(Part part, const FigureRow& row) {
     return part == Part::network ? network_source(row.name) : std::string(row.name);
 }
 
-class MachineDecoder : private JsonDecoder {
+class MachineReader : public JsonReader {
 public:
-    using JsonDecoder::JsonDecoder;
+    using JsonReader::JsonReader;
 
-    Result<Machine> decode(std::string_view topology_text) {
-        topology_text_ = topology_text;
-        if (!machine()) return topology_error_ ? *topology_error_ : error();
+    Result<Machine> machine() {
+        const JsonPath root;
+        const auto of = [this](Part part) { return [this, part](JsonAt at) { return figures(at, part); }; };
+        if (!object({0, &root}, required("schema", schema(kSchema)), required("name", text(machine_.name)),
+                    required("device", text(machine_.device)), optional("about", text(machine_.about)),
+                    required("num_sms", integer(machine_.num_sms, 1, kMostSms)),
+                    optional("measured", flag(machine_.measured)),
+                    required("topology", [this](JsonAt at) { return topology(at); }),
+                    optional("network", [this](JsonAt at) { return network(at); }),
+                    required("figures", of(Part::figures)), required("tables", of(Part::tables))))
+            return error();
         return std::move(machine_);
     }
 
 private:
-    bool machine() {
-        const JsonPath root;
-        static constexpr std::array<JsonField, 10> kFields{{{"schema", true},
-                                                            {"name", true},
-                                                            {"device", true},
-                                                            {"about", false},
-                                                            {"topology", true},
-                                                            {"num_sms", true},
-                                                            {"measured", false},
-                                                            {"network", false},
-                                                            {"figures", true},
-                                                            {"tables", true}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(0, root, kFields, at)) return false;
-        const auto [schema, name, device, about, topology, num_sms, measured, network, figures, tables] = at;
-        std::string_view text;
-        const JsonPath schema_path{&root, "schema"};
-        if (!string(schema, schema_path, text)) return false;
-        if (text != kSchema) {
-            return fail(schema, schema_path,
-                        fmt::format("is \"{}\"; this version reads \"{}\"", escaped(text), kSchema));
-        }
-        if (!string(name, {&root, "name"}, text)) return false;
-        machine_.name = text;
-        if (!string(device, {&root, "device"}, text)) return false;
-        machine_.device = text;
-        if (has(about)) {
-            if (!string(about, {&root, "about"}, text)) return false;
-            machine_.about = text;
-        }
-        return integer(num_sms, {&root, "num_sms"}, 1, kMostSms, machine_.num_sms) &&
-               (!has(measured) || boolean(measured, {&root, "measured"}, machine_.measured)) &&
-               topology_at(topology, {&root, "topology"}) &&
-               (!has(network) || network_at(network, {&root, "network"})) &&
-               entries(figures, {&root, "figures"}, Part::figures) &&
-               entries(tables, {&root, "tables"}, Part::tables);
-    }
-
-    bool topology_at(Index node, const JsonPath& path) {
-        if (document_.type(node) == Type::object) {
-            Result<plan::Topology> made = plan::topology_from_json(topology_text_, machine_.name);
-            if (!made) return fail(node, path, "is no topology: " + made.error().to_string());
-            machine_.topology = *std::move(made);
-            return true;
-        }
-        std::string_view text;
-        if (!string(node, path, text)) return false;
-        machine_.topology_name = text;
-        Result<plan::Topology> found = plan::find_topology(machine_.topology_name);
-        if (!found) {
-            topology_error_ = found.error();
-            return fail(node, path, "is unknown");
-        }
-        machine_.topology = *std::move(found);
+    bool topology(JsonAt at) {
+        const bool named = document_.type(at.node) != Type::object;
+        if (named && !text(machine_.topology_name)(at)) return false;
+        Result<plan::Topology> made = named
+                                          ? plan::find_topology(machine_.topology_name)
+                                          : plan::topology_from_json(document_.compact(at.node), file_name_);
+        if (!made)
+            return named ? fail(made.error()) : fail(at, "is no topology: " + made.error().to_string());
+        machine_.topology = *std::move(made);
         return true;
     }
 
-    bool network_at(Index node, const JsonPath& path) {
-        if (!entries(node, path, Part::network)) return false;
+    bool network(JsonAt at) {
+        if (!figures(at, Part::network)) return false;
         Rates& rates = machine_.rates;
         if (rates.network_collective_gbps <= 0) rates.network_collective_gbps = rates.network_gbps;
-        if (rates.network_gbps > 0) return true;
-        return fail(node, path, "carries nothing: leave it out");
+        return rates.network_gbps > 0 || fail(at, "carries nothing: leave it out");
     }
 
     /// All that belongs to a part, each exactly once.
-    bool entries(Index node, const JsonPath& path, Part part) {
-        if (!is(node, path, Type::object, "an object")) return false;
+    bool figures(JsonAt at, Part part) {
         const std::vector<FigureRow> rows = rows_of(part);
-        const bool known = members(node, path, [&](Index key, Index value, const JsonPath& here) {
-            const auto row = std::ranges::find(rows, here.key, &FigureRow::name);
-            if (row == rows.end() && is_retired(here.key)) {  // in files of before
-                machine_.retired.emplace_back(here.key);
+        const bool known = entries(at, [&](std::string_view name, JsonAt here) {
+            const auto row = std::ranges::find(rows, name, &FigureRow::name);
+            if (row == rows.end() && is_retired(name)) {  // in files of before
+                machine_.retired.emplace_back(name);
                 return true;
             }
-            if (row == rows.end()) return fail(key, here, "is no figure of a machine" + hint(here.key, rows));
-            const std::string source = source_of(part, *row);
-            if (machine_.sources.contains(source)) return fail(key, here, "is given twice");
-            return entry(value, here, *row, source);
+            if (row == rows.end()) return fail(key_of(here), "is no figure of a machine" + hint(name, rows));
+            const auto [source, first] = machine_.sources.try_emplace(source_of(part, *row));
+            return first ? figure(here, *row, source->second) : fail(key_of(here), "is given twice");
         });
         if (!known) return false;
         for (const FigureRow& row : rows) {
             if (row.figure == &Rates::network_collective_gbps) continue;  // files of before have none
             if (!machine_.sources.contains(source_of(part, row)))
-                return fail(node, path, fmt::format("lacks \"{}\": {}", row.name, row.meaning));
+                return fail(at, fmt::format("lacks \"{}\": {}", row.name, row.meaning));
         }
         return true;
     }
@@ -183,61 +142,45 @@ private:
         return did_you_mean(name, known);
     }
 
-    bool entry(Index node, const JsonPath& path, const FigureRow& row, const std::string& source) {
-        static constexpr std::array<JsonField, 3> kValue{{{"value", true}, {"unit", true}, {"source", true}}};
-        static constexpr std::array<JsonField, 3> kPoints{
-            {{"points", true}, {"unit", true}, {"source", true}}};
-        std::array<Index, 3> at;
-        if (!fields(node, path, row.curve != nullptr ? kPoints : kValue, at)) return false;
-        std::string_view text;
-        const JsonPath unit_path{&path, "unit"};
-        if (!string(at[1], unit_path, text)) return false;
-        if (text != row.unit) {
-            return fail(at[1], unit_path,
-                        fmt::format("is \"{}\"; it is measured in \"{}\"", escaped(text), row.unit));
-        }
-        if (!string(at[2], {&path, "source"}, text)) return false;
-        machine_.sources.emplace(source, text);
-        if (row.curve != nullptr) return points(at[0], {&path, "points"}, machine_.rates.*row.curve);
-        return number(at[0], {&path, "value"}, 0, kLargest, machine_.rates.*row.figure);
+    bool figure(JsonAt at, const FigureRow& row, std::string& source) {
+        const auto unit = [&](JsonAt inner) {
+            std::string given;
+            return text(given)(inner) &&
+                   (given == row.unit || fail(inner, fmt::format("is \"{}\"; it is measured in \"{}\"",
+                                                                 escaped(given), row.unit)));
+        };
+        const bool is_table = row.curve != nullptr;
+        const auto value = [&](JsonAt inner) {
+            return is_table ? points(inner, machine_.rates.*row.curve)
+                            : number(machine_.rates.*row.figure, 0, kLargest)(inner);
+        };
+        return object(at, required("unit", unit), required("source", text(source)),
+                      required(is_table ? "points" : "value", value));
     }
 
-    bool points(Index node, const JsonPath& path, Curve& curve) {
-        if (!list(node, path, "a list of pairs", kMostPoints)) return false;
-        const bool read = each(node, path, [&](Index pair, const JsonPath& pair_path) {
-            std::pair<double, double> point;
-            if (!tuple(pair, pair_path, "a pair of numbers")) return false;
-            const Index second = document_.next(document_.first(pair));
-            if (!number(document_.first(pair), pair_path, 0, kLargest, point.first) ||
-                !number(second, pair_path, 0, kLargest, point.second))
+    bool points(JsonAt at, Curve& curve) {
+        const auto point = [&](JsonAt inner) {
+            std::pair<double, double> made;
+            if (!row(inner, "a pair of numbers", number(made.first, 0, kLargest),
+                     number(made.second, 0, kLargest)))
                 return false;
-            if (!curve.points.empty() && point.first <= curve.points.back().first)
-                return fail(pair, pair_path, "does not come after the point before it");
-            curve.points.push_back(point);
+            if (!curve.points.empty() && made.first <= curve.points.back().first)
+                return fail(inner, "does not come after the point before it");
+            curve.points.push_back(made);
             return true;
-        });
-        if (read && curve.points.empty()) return fail(node, path, "is empty");
-        return read;
+        };
+        return elements("a list of pairs", kMostPoints, point)(at) &&
+               (!curve.points.empty() || fail(at, "is empty"));
     }
 
     Machine machine_;
-    std::string_view topology_text_;
-    std::optional<Error> topology_error_;
 };
-
-/// The "topology" object's own text; "" where it is none.
-std::string topology_text(std::string_view text) {
-    const auto whole = nlohmann::ordered_json::parse(text, nullptr, false);
-    if (!whole.is_object() || !whole.contains("topology") || !whole["topology"].is_object()) return {};
-    return whole["topology"].dump();
-}
 
 }  // namespace
 
 Result<Machine> machine_from_json(std::string_view text, const std::string& file_name) {
     SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
-    const std::string topology = topology_text(text);
-    return MachineDecoder(document, text, file_name, "the machine").decode(topology);
+    return MachineReader(document, text, file_name, "the machine").machine();
 }
 
 std::string to_json(const Machine& machine) {

@@ -1,11 +1,10 @@
 #include "syncopate/tune/machine/measured.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "syncopate/json_table.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/try.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
@@ -14,99 +13,110 @@
 namespace syncopate::tune {
 namespace {
 
-bool is_positive(const nlohmann::json& value) {
-    return value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() > 0;
-}
+constexpr double kLargest = 1e12;
+constexpr std::int32_t kMost = 1 << 20;
 
-bool is_figure(std::string_view name) {
-    return std::ranges::any_of(
-        machine_figures(), [&](const FigureRow& row) { return row.figure != nullptr && row.name == name; });
-}
+class MeasurementReader : public JsonReader {
+public:
+    using JsonReader::JsonReader;
 
-Status read_figures(const nlohmann::json& figures, Measurement& made) {
-    for (const auto& [name, entry] : figures.items()) {
-        if (!is_figure(name))
-            return Error{fmt::format("figures.{}: is no figure of a machine", escaped(name))};
-        if (!entry.is_object() || !entry.contains("value") || !is_positive(entry["value"]) ||
-            !entry.contains("source") || !entry["source"].is_string())
-            return Error{fmt::format("figures.{}: expected a positive value and its source", escaped(name))};
-        made.figures[name] = {entry["value"].get<double>(), entry["source"].get<std::string>()};
+private:
+    // Walks come before their users, who need their types.
+    auto positive(double& out) {
+        return [this, &out](JsonAt at) {
+            return number(out, 0, kLargest)(at) && (out > 0 || fail(at, "is 0; expected a positive number"));
+        };
     }
-    return Done{};
-}
-
-Status read_tables(const nlohmann::json& tables, Measurement& made) {
-    for (const auto& [name, entry] : tables.items()) {
-        bool known = false;
-        for (const FigureRow& row : machine_figures()) known |= row.curve != nullptr && row.name == name;
-        if (!known) return Error{fmt::format("tables.{}: is no table of a machine", escaped(name))};
-        if (!entry.is_object() || !entry.contains("points") || !entry["points"].is_array() ||
-            entry["points"].empty() || !entry.contains("source") || !entry["source"].is_string())
-            return Error{fmt::format("tables.{}: expected points and their source", escaped(name))};
-        MeasuredTable& table = made.tables[name];
-        table.source = entry["source"].get<std::string>();
-        for (const auto& point : entry["points"]) {
-            const bool pair = point.is_array() && point.size() == 2;
-            if (!pair || !is_positive(point[0]) || !(is_positive(point[1]) || point[1] == 0))
-                return Error{fmt::format(
-                    "tables.{}: a point is a positive number and one that is not negative", escaped(name))};
-            const double x = point[0].get<double>();
-            if (!table.curve.points.empty() && x <= table.curve.points.back().first)
-                return Error{fmt::format("tables.{}: {} does not come after {}", escaped(name), x,
-                                         table.curve.points.back().first)};
-            table.curve.points.emplace_back(x, point[1].get<double>());
-        }
+    auto positive(std::optional<double>& out) {
+        return [this, &out](JsonAt at) { return positive(out.emplace())(at); };
     }
-    return Done{};
-}
-
-Result<TimedProduct> product_from(const nlohmann::json& entry) {
-    constexpr std::size_t kMembers = 9;
-    if (!entry.is_array() || entry.size() != kMembers || !std::ranges::all_of(entry, is_positive) ||
-        !std::all_of(entry.begin(), entry.end() - 1,
-                     [](const auto& value) { return value.is_number_integer(); }))
-        return Error{"expected M, N, K, block_m, block_n, block_k, stages, split_k and a time, all positive"};
-    TimedProduct product{
-        .shape = {entry[0].get<std::int64_t>(), entry[1].get<std::int64_t>(), entry[2].get<std::int64_t>()},
-        .us = entry.back().get<double>()};
-    product.tile = {.block_m = entry[3].get<std::int32_t>(),
-                    .block_n = entry[4].get<std::int32_t>(),
-                    .block_k = entry[5].get<std::int32_t>(),
-                    .stages = entry[6].get<std::int32_t>(),
-                    .split_k = entry[7].get<std::int32_t>()};
-    const std::string objection = gluon_objection({}, product.shape, product.tile);
-    return objection.empty() ? Result<TimedProduct>(product) : Error{objection};
-}
-
-Result<TimedCall> call_from(const nlohmann::json& entry) {
-    if (!entry.is_array() || entry.size() != 4 ||
-        !std::all_of(entry.begin(), entry.end() - 1, [](const auto& value) { return value.is_string(); }) ||
-        !is_positive(entry[3]))
-        return Error{"expected a figure, a problem, a strategy, and a time that is positive"};
-    TimedCall call{.figure = entry[0].get<std::string>(), .us = entry[3].get<double>()};
-    if (!is_figure(call.figure))
-        return Error{fmt::format("{}: is no figure of a machine", escaped(call.figure))};
-    SYNCOPATE_TAKE(Problem problem, parse_problem(entry[1].get<std::string>()));
-    SYNCOPATE_TAKE(Strategy strategy, strategy_from_json(entry[2].get<std::string>(), "the strategy"));
-    call.problem = std::move(problem);
-    call.strategy = std::move(strategy);
-    return call;
-}
-
-/// What is measured of each kind, by `from`; a machine without any has no such list.
-template <typename Timed>
-Status read_list(const nlohmann::json& read, const char* name, Result<Timed> (*from)(const nlohmann::json&),
-                 std::vector<Timed>& made) {
-    if (!read.contains(name)) return Done{};
-    const auto& list = read[name];
-    if (!list.is_array()) return Error{fmt::format("{}: expected a list", name)};
-    for (std::size_t at = 0; at < list.size(); ++at) {
-        Result<Timed> one = from(list[at]);
-        if (!one) return Error{fmt::format("{}[{}]: {}", name, at, one.error().message)};
-        made.push_back(*std::move(one));
+    /// Elements of one kind, each read by `read`.
+    template <typename Timed>
+    auto each_by(bool (MeasurementReader::*read)(JsonAt, Timed&), std::vector<Timed>& out) {
+        return elements("a list", kMost,
+                        [this, read, &out](JsonAt at) { return (this->*read)(at, out.emplace_back()); });
     }
-    return Done{};
-}
+
+public:
+    Result<Measurement> measurement() {
+        const JsonPath root;
+        const auto links = [this](JsonAt at) {
+            return object(at, optional("gbps", positive(made_.link_gbps)),
+                          optional("push_us", positive(made_.link_push_us)),
+                          optional("pull_us", positive(made_.link_pull_us)),
+                          optional("repeat_us", positive(made_.link_repeat_us)),
+                          optional("signal_us", positive(made_.signal_us)));
+        };
+        if (!object({0, &root}, optional("figures", [this](JsonAt at) { return figures(at); }),
+                    optional("tables", [this](JsonAt at) { return tables(at); }), optional("links", links),
+                    optional("products", each_by(&MeasurementReader::product, made_.products)),
+                    optional("calls", each_by(&MeasurementReader::call, made_.calls))))
+            return error();
+        return std::move(made_);
+    }
+
+private:
+    [[nodiscard]] bool is_figure(JsonAt at, std::string_view name, bool is_table) {
+        const auto row = std::ranges::find(machine_figures(), name, &FigureRow::name);
+        return (row != machine_figures().end() && (row->curve != nullptr) == is_table) ||
+               fail(at, fmt::format("names {}, which is no {} of a machine", escaped(name),
+                                    is_table ? "table" : "figure"));
+    }
+
+    bool figures(JsonAt at) {
+        return entries(at, [&](std::string_view name, JsonAt inner) {
+            MeasuredFigure& figure = made_.figures[std::string(name)];
+            return is_figure(at, name, false) && object(inner, required("value", positive(figure.value)),
+                                                        required("source", text(figure.source)));
+        });
+    }
+
+    bool tables(JsonAt at) {
+        return entries(at, [&](std::string_view name, JsonAt inner) {
+            MeasuredTable& table = made_.tables[std::string(name)];
+            auto& points = table.curve.points;
+            const auto point = [&](JsonAt pair) {
+                const double before = points.empty() ? 0 : points.back().first;
+                auto& [x, y] = points.emplace_back();
+                return row(pair, "a pair of numbers", positive(x), number(y, 0, kLargest)) &&
+                       (x > before ||
+                        fail(pair, fmt::format("has {}, which does not come after {}", x, before)));
+            };
+            return is_figure(at, name, true) &&
+                   object(inner, required("points", elements("points", kMost, point)),
+                          required("source", text(table.source))) &&
+                   (!points.empty() || fail(inner, "has no points"));
+        });
+    }
+
+    bool product(JsonAt at, TimedProduct& made) {
+        ProductShape& shape = made.shape;
+        TileConfig& tile = made.tile;
+        if (!row(at, "[M, N, K, block_m, block_n, block_k, stages, split_k, us]", integer(shape.m, 1),
+                 integer(shape.n, 1), integer(shape.k, 1), integer(tile.block_m, 1), integer(tile.block_n, 1),
+                 integer(tile.block_k, 1), integer(tile.stages, 1), integer(tile.split_k, 1),
+                 positive(made.us)))
+            return false;
+        const std::string objection = gluon_objection({}, shape, tile);
+        return objection.empty() || fail(at, "cannot be: " + objection);
+    }
+
+    bool call(JsonAt at, TimedCall& made) {
+        std::string problem, strategy;
+        return row(at, "[figure, problem, strategy, us]", text(made.figure), text(problem), text(strategy),
+                   positive(made.us)) &&
+               is_figure(at, made.figure, false) && take(at, parse_problem(problem), made.problem) &&
+               take(at, strategy_from_json(strategy, "the strategy"), made.strategy);
+    }
+    template <typename T>
+    bool take(JsonAt at, Result<T> read, T& out) {
+        if (!read) return fail(at, "cannot be: " + read.error().message);
+        out = *std::move(read);
+        return true;
+    }
+
+    Measurement made_;
+};
 
 using Figures = std::map<std::string, MeasuredFigure, std::less<>>;
 
@@ -132,34 +142,9 @@ void add_fitted(const Measurement& measurement, Machine machine, Figures& figure
 }  // namespace
 
 Result<Measurement> measurement_from_json(std::string_view text) {
-    const auto read = nlohmann::json::parse(text, nullptr, false);
-    if (!read.is_object()) return Error{"a measurement is a JSON object with figures and links"};
-    Measurement made;
-    if (read.contains("figures")) {
-        const Status figures = read_figures(read["figures"], made);
-        if (!figures) return figures.error();
-    }
-    if (read.contains("tables")) {
-        const Status tables = read_tables(read["tables"], made);
-        if (!tables) return tables.error();
-    }
-    SYNCOPATE_TRY(read_list(read, "products", product_from, made.products));
-    SYNCOPATE_TRY(read_list(read, "calls", call_from, made.calls));
-    if (!read.contains("links")) return made;
-    const auto& links = read["links"];
-    const auto take = [&](const char* name, std::optional<double>& place) -> Status {
-        if (!links.contains(name)) return Done{};
-        if (!is_positive(links[name]))
-            return Error{fmt::format("links.{}: expected a positive number", name)};
-        place = links[name].get<double>();
-        return Done{};
-    };
-    for (const Status& taken : {take("gbps", made.link_gbps), take("push_us", made.link_push_us),
-                                take("pull_us", made.link_pull_us), take("repeat_us", made.link_repeat_us),
-                                take("signal_us", made.signal_us)}) {
-        if (!taken) return taken.error();
-    }
-    return made;
+    const std::string file_name;
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
+    return MeasurementReader(document, text, file_name, "the measurement").measurement();
 }
 
 Machine with_network(Machine machine, const Network& network, const std::string& source) {

@@ -68,7 +68,7 @@ struct TuningResult {
 
 /// The file above; results in the order given.
 [[nodiscard]] std::string results_to_json(const std::vector<TuningResult>& results);
-/// Strict. Fails with the place: "FILE: results[3].us: expected a number that is not negative".
+/// Strict. Fails with the place: "FILE:5:97: results[3].us is -1; expected 0 to …".
 [[nodiscard]] Result<std::vector<TuningResult>> results_from_json(std::string_view text,
                                                                   const std::string& file_name);
 
