@@ -70,11 +70,6 @@ bool JsonDecoder::list(Index node, const JsonPath& path, std::string_view expect
                 fmt::format("has {} entries; at most {} are allowed", document_.size(node), limit));
 }
 
-bool JsonDecoder::tuple(Index node, const JsonPath& path, std::string_view expected) {
-    return (document_.type(node) == Type::array && document_.size(node) == 2) ||
-           fail(node, path, fmt::format("is {}; expected {}", document_.describe(node), expected));
-}
-
 bool JsonDecoder::integer_in(Index node, const JsonPath& path, std::int64_t lowest, std::int64_t highest,
                              std::int64_t& out) {
     if (document_.type(node) != Type::integer) {

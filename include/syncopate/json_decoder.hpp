@@ -9,7 +9,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "syncopate/json_document.hpp"
 
@@ -74,19 +73,11 @@ protected:
     bool fields(Index node, const JsonPath& path, std::span<const JsonField> known, std::span<Index> values);
     bool is(Index node, const JsonPath& path, Type type, std::string_view expected);
     bool list(Index node, const JsonPath& path, std::string_view expected, std::int32_t limit);
-    bool tuple(Index node, const JsonPath& path, std::string_view expected);  ///< a list of two
     bool string(Index node, const JsonPath& path, std::string_view& out);
     bool boolean(Index node, const JsonPath& path, bool& out);
     /// A string that is one of `names`, of a `what`; `index`: which.
     bool one_of(Index node, const JsonPath& path, std::string_view what,
                 std::span<const std::string_view> names, std::size_t& index);
-    template <typename Enum, std::size_t Count>
-    bool enumerator(Index node, const JsonPath& path, std::string_view what, Enum& out) {
-        std::size_t index = 0;
-        if (!one_of(node, path, what, names_of<Enum, Count>(), index)) return false;
-        out = static_cast<Enum>(index);
-        return true;
-    }
     /// A number of any kind in [lowest, highest].
     bool number(Index node, const JsonPath& path, double lowest, double highest, double& out);
 
@@ -117,20 +108,6 @@ protected:
             key = document_.next(value);
         }
         return true;
-    }
-    /// A list of at most `limit` elements, each by decode(element, its path).
-    template <typename Decode>
-    bool list(Index node, const JsonPath& path, std::string_view expected, std::int32_t limit,
-              Decode decode) {
-        return list(node, path, expected, limit) && each(node, path, decode);
-    }
-    /// A list of at most `limit` integers in [lowest, highest]; `expected`, such as "a list of sizes", is for messages.
-    template <typename Int>
-    bool integers(Index node, const JsonPath& path, std::string_view expected, std::int32_t limit,
-                  std::int64_t lowest, std::int64_t highest, std::vector<Int>& out) {
-        return list(node, path, expected, limit, [&](Index one, const JsonPath& at) {
-            return integer(one, at, lowest, highest, out.emplace_back());
-        });
     }
 
     /// Records "PATH PROBLEM" at the node's place; returns false.
