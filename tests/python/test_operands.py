@@ -133,6 +133,11 @@ def fake_of(tensor):
         ),
         (
             TypeError,
+            "x: expected a dense tensor, got a nested one",
+            lambda: sy.ops.all_gather_matmul(torch.nested.nested_tensor([X, X]), W),
+        ),
+        (
+            TypeError,
             "w: a FakeTensor has no memory of its own: give a torch.Tensor",
             lambda: sy.ops.matmul_all_reduce(X, fake_of(W)),
         ),

@@ -142,6 +142,8 @@ def require_memory(name: str, tensor: torch.Tensor) -> None:
             f"{name}: it stands for others within torch.func, where functions and objects of sy.ops cannot be called: see "
             "torch.ops.syncopate"
         )
+    if tensor.is_nested:
+        raise TypeError(f"{name}: expected a dense tensor, got a nested one")
     if tensor.layout != torch.strided:
         raise TypeError(f"{name}: expected a dense tensor, got one of layout {tensor.layout}")
     if tensor.is_neg() or tensor.is_conj():
