@@ -270,7 +270,7 @@ def check_other_documents(place: ranks.Place, group) -> None:
 CALLED = (
     ({}, 24, 16),
     ({"causal": True}, 24, 16),
-    ({"causal": True}, 7, 16),
+    ({"causal": 1}, 7, 16),
     ({"causal": True, "window": 9, "kind": "ring"}, 16, 16),
     ({"causal": True, "sharding": "zigzag"}, 48, 16),
     ({"causal": True, "sharding": "zigzag"}, 24, 48),
@@ -392,6 +392,11 @@ def check_refusals(group) -> None:
             (1, 4, 1, 64, D),
             {"cu_seqlens": torch.tensor(64)},
         ),
+        (
+            "from 0 to 64, got tensor(..., device='meta'",
+            (1, 4, 1, 64, D),
+            {"cu_seqlens": torch.empty(2, device="meta")},
+        ),
         ("device: the group's is host, not cuda", (1, 4, 1, 64, D), {"device": "cuda"}),
         ('device: expected "cuda" or "host", got \'gpu\'', (1, 4, 1, 64, D), {"device": "gpu"}),
         ("H must be a multiple of HKV, got 4 and 3", (1, 4, 3, 64, D), {}),
@@ -426,6 +431,12 @@ def check_refusals(group) -> None:
             expect(str(error).startswith(f"{name}: expected a"), str(error))
         else:
             raise RuntimeError(f"no TypeError: {options}")
+    try:
+        ops.attention(rows, rows, rows, group, cu_seqlens=[0, 3 + 16 * size])
+    except ValueError as error:
+        expect("ranks that hold different numbers of rows say `length`" in str(error), str(error))
+    else:
+        raise RuntimeError("documents of another sequence are taken")
     said = [ops.Attention(1, 4, 2, 64, D, torch.bfloat16, group, scale=scale)._what for scale in (None, 0.5)]
     expect(said[0] != said[1], "ranks of other scales do not differ")
     op = ops.Attention(1, size + 1, 1, 32 * size, D, torch.bfloat16, group)

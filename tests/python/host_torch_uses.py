@@ -28,6 +28,7 @@ from syncopate import group as groups  # noqa: E402
 from syncopate.call import cache  # noqa: E402
 from syncopate.torch import buckets, calls, report, unfused  # noqa: E402
 from torch import nn  # noqa: E402
+from torch._subclasses import FakeTensorMode  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import Shard, distribute_tensor  # noqa: E402
@@ -82,6 +83,12 @@ def check_no_rows(group: str, size: int) -> None:
         expect(y.shape == (0, 24), f"{name}: {y.shape}")
         y.sum().backward()
         expect(x.grad.shape == (0, 32) and not w.grad.any(), f"{name}: gradients")
+    for shape in ((0, 2, 8, 16), (1, 2, 0, 16)):
+        q = torch.empty(shape, dtype=torch.bfloat16, requires_grad=True)
+        o, lse = ops.attention(q, q, q, group, causal=True)
+        expect(o.shape == shape and lse.shape == shape[:3], f"attention: {o.shape}, {lse.shape}")
+        (o.sum() + lse.sum()).backward()
+        expect(q.grad.shape == shape, "attention: gradients")
 
 
 def check_rows_that_cannot_be_shared(group: str, size: int) -> None:
@@ -119,6 +126,38 @@ def check_wrong_operands(group: str, size: int) -> None:
             expect("got ValueError(" in str(error) and said in str(error), f"compiled: {error}")
         else:
             expect(False, f"compiled: not refused: {said}")
+
+
+def check_shapes_alone(group: str, size: int) -> None:
+    """Operands that a call refuses are refused where it is traced, too, and where one of them lies on the device meta, of which no
+    result is one."""
+    x, ids, weights = data(4, 16, seed=1), torch.zeros(4, 2, dtype=torch.int64), torch.ones(4, 2)
+    w1, w2 = data(1, 16, 32, seed=2), data(1, 16, 16, seed=3)
+    asking = x.clone().requires_grad_()
+    q, k, wide = (data(1, h, 8, d, seed=4).bfloat16() for h, d in ((4, 16), (2, 16), (2, 8)))
+    # fmt: off
+    for op, given, options, said in (
+        (ops.moe, (x, ids, weights, w1.to("meta"), w2), {}, "w1: expected it on cpu"),
+        (ops.moe, (asking, ids, weights, w1, w2.to("meta")), {}, "w2: expected it on cpu"),
+        (ops.moe, (x, ids, weights, w1[:, :8], w2), {}, "w1: expected shape [1, 16, 32]"),
+        (ops.moe, (asking, ids, weights, w1, w2[:, :, 1:]), {}, "w2: expected shape [1, 16, 16]"),
+        (ops.moe, (x, ids, weights[:3], w1, w2), {}, "topk_weights: expected shape [4, 2]"),
+        (ops.moe, (x, ids.float(), weights, w1, w2), {}, "topk_ids: expected dtype"),
+        (ops.moe, (x, ids, weights, w1.half(), w2), {}, "w1: expected dtype torch.float32"),
+        (ops.moe, (x, ids, weights, w1, w2), {"activation": "tanh"}, "activation: expected one of"),
+        (ops.moe, (x, ids, weights, w1, w2), {"over": "none"}, "over: expected"),
+        (ops.moe, (x, ids, weights, w1, w2), {"bound": -1}, "bound: expected"),
+        (ops.attention, (q, k.to("meta"), k), {}, "k: expected a tensor on cpu"),
+        (ops.attention, (q, wide, wide), {}, "k: expected shape [1, 2, 8, 16], got [1, 2, 8, 8]"),
+        (ops.attention, (q, k.half(), k), {}, "k: expected dtype torch.bfloat16"),
+        (ops.attention, (q[:, :3], k, k), {}, "H must be a multiple of HKV"),
+        (ops.attention, (q.float(), k.float(), k.float()), {}, "expected dtype bf16 or fp16"),
+    ):
+        # fmt: on
+        refused(lambda op=op, given=given, options=options: op(*given, group, **options), said)
+        with FakeTensorMode() as mode:
+            fakes = [mode.from_tensor(one) for one in given]
+            refused(lambda op=op, fakes=fakes, options=options: op(*fakes, group, **options), f"{said}")
 
 
 def check_ranks_that_differ(group: str, size: int) -> None:
@@ -607,6 +646,7 @@ def check_shared_input(group: str, size: int) -> None:
     x = data(8, 16, seed=1)
     exact = plain(x)
     close(heads(x), exact, "one gather for three")
+    close(heads.q(input=x), plain.q(x), "x by its name")
     torch._dynamo.reset()
     close(torch.compile(heads, backend="aot_eager", fullgraph=True)(x), exact, "compiled")
     with torch.inference_mode():

@@ -133,21 +133,25 @@ def require_sharding(sharding: str) -> str:
     return sharding
 
 
-def documents_of(cu_seqlens: Sequence[int] | torch.Tensor | None, s: int) -> list[int]:
+def documents_of(
+    cu_seqlens: Sequence[int] | torch.Tensor | None, s: int, *, counted: bool = False
+) -> list[int]:
     """Where each document begins, and the end of the last; empty: there is one. An offset that is repeated, as where a list is
-    filled up to a fixed length, is a document of no rows, and left out. Raises ValueError for what is no such list."""
+    filled up to a fixed length, is a document of no rows, and left out. Raises ValueError for what is no such list. `counted`: S is a
+    rank's own rows times the ranks."""
     if cu_seqlens is None:
         return []
-    given = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else cu_seqlens
-    values: list[int] = []
-    # What is no list, and what is no number.
+    given, values = cu_seqlens, []
+    # What is no list, what is no number, and what has no values, as on the device meta.
     with suppress(TypeError, ValueError, OverflowError, RuntimeError):
+        given = given.tolist() if isinstance(given, torch.Tensor) else given
         given = list(given)
         if all(int(n) == n for n in given):
             values = [int(n) for n in given]
     rising = len(values) >= 2 and all(a <= b for a, b in pairwise(values))
     if not rising or values[0] != 0 or values[-1] != s:
-        raise ValueError(f"cu_seqlens: expected offsets that rise from 0 to {s}, got {values or given}")
+        said = "" if not (counted and rising) else "; ranks that hold different numbers of rows say `length`"
+        raise ValueError(f"cu_seqlens: expected offsets that rise from 0 to {s}, got {values or given}{said}")
     made = sorted(set(values))
     return made if len(made) > 2 else []
 

@@ -100,7 +100,7 @@ class Attention:
         attention_rules.require_extents(b, h, hkv, s, d)
         attention_rules.require_options(causal, window, scale, bounded)
         self.group = members_of(group, device)
-        self.dtype, self.causal = torch_dtype(dtype), causal
+        self.dtype, self.causal = torch_dtype(dtype), bool(causal)
         self.window = min(window, s)  # kernels add it to row numbers
         self.b, self.h, self.hkv, self.s, self.d = b, h, hkv, s, d
         self.scale = d**-0.5 if scale is None else scale
@@ -109,7 +109,7 @@ class Attention:
         self.padded_d = padded_head(d, self.group.device)
         self.documents = documents_of(cu_seqlens, s)
         shape = (b, h, hkv, s, self.padded_d)
-        problem = AttentionProblem(*shape, self.dtype, causal, self.window, self.documents, self.scale)
+        problem = AttentionProblem(*shape, self.dtype, self.causal, self.window, self.documents, self.scale)
         self.kernel = AttentionKernel(problem, self.group, tiling, strategy or Strategy())
         self.device = self.kernel.device
         self.sharding = require_sharding(sharding)
@@ -172,10 +172,7 @@ class Attention:
 
     def _require(self, inner: int) -> None:
         h, hkv = self.h, self.hkv
-        if self.dtype not in (torch.bfloat16, torch.float16):
-            raise ValueError(f"expected dtype bf16 or fp16, got {self.dtype}")
-        if h % hkv:
-            raise ValueError(f"H must be a multiple of HKV, got {h} and {hkv}")
+        attention_rules.require_kind(self.dtype, h, hkv)
         if self.window < 0:
             raise ValueError(f"window: expected 0 or more rows, got {self.window}")
         if not math.isfinite(self.scale):

@@ -74,6 +74,7 @@ def attention(
     if is_any_enabled():
         q, k, v = cast_operands(q, k, v)
     require_options(causal, window, scale, bounded)
+    causal = bool(causal)  # which 1 is, too
     how = given(strategy)
     if length is not None:
         require_whole("length", length)
@@ -84,11 +85,9 @@ def attention(
         )
     b, h, rows, d = q.shape
     if 0 in (b, h, rows) and length is None and k.shape[0] == b and k.shape[2] == rows and k.shape[3] == d:
-        given_ones, extents = {"q": q, "k": k, "v": v}, (*q.shape, k.shape[1])
-        o = of_nothing("attention", members, extents, given_ones, q.shape)
-        return o, of_nothing("attention", members, extents, given_ones, q.shape[:3], dtype=torch.float32)
+        return of_no_rows(q, k, v, members)
     s = rows * members.size if length is None else length
-    documents = tuple(documents_of(cu_seqlens, s))
+    documents = tuple(documents_of(cu_seqlens, s, counted=length is None))
 
     def held() -> list[Rows]:
         return rows_of_ranks(s, members.size, sharding, documents or None)
@@ -135,3 +134,12 @@ def attention(
     with unequal_rows(length):
         made = cache.find("ops.attention", q.is_cuda, call, make, MOST)
         return cache.run(made.operator, q, k, v)
+
+
+def of_no_rows(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, members: Group
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """o and lse without elements: there is no batch, no head, or on each rank no row."""
+    operands, extents = {"q": q, "k": k, "v": v}, (*q.shape, k.shape[1])
+    o = of_nothing("attention", members, extents, operands, q.shape)
+    return o, of_nothing("attention", members, extents, operands, q.shape[:3], dtype=torch.float32)

@@ -54,6 +54,14 @@ def require_options(causal: Any, window: Any, scale: Any, bounded: Any) -> None:
         raise TypeError(f"scale: expected a number, got {scale!r}")
 
 
+def require_kind(dtype: torch.dtype, h: int, hkv: int) -> None:
+    """Raises ValueError for a dtype, or for heads, that the kernels do not take."""
+    if dtype not in (torch.bfloat16, torch.float16):
+        raise ValueError(f"expected dtype bf16 or fp16, got {dtype}")
+    if h % hkv if hkv else h:
+        raise ValueError(f"H must be a multiple of HKV, got {h} and {hkv}")
+
+
 def padded_head(d: int, device: str) -> int:
     """The size of head that has tiles and room for `d` columns (C++: tune/play/attention.hpp). Raises ValueError where none has."""
     size = _syncopate.padded_head(d, device == "cuda")

@@ -32,6 +32,17 @@ ACTIVATIONS = ("silu", "relu", "")
 OVER = ("error", "drop")
 
 
+def require_options(activation: str, bound: int | None, over: str) -> None:
+    """Raises ValueError, naming it, for what is none."""
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"activation: expected one of {', '.join(map(repr, ACTIVATIONS))}, got {activation!r}"
+        )
+    if over not in OVER:
+        raise ValueError(f"over: expected {' or '.join(map(repr, OVER))}, got {over!r}")
+    require_bound(bound)
+
+
 class Moe(Stages):
     """One shape of it. Collective: all ranks make and call it alike. `group`: a torch process group (default: the world), or a
     Group. `part`: "whole", or "kept" for a backward pass, or "dispatch" or "combine" alone. `bound`: rows that come to a rank at
@@ -67,13 +78,7 @@ class Moe(Stages):
         seed: int = 0,
     ) -> None:
         self.products = own_products(products, activation, part, self.scales)
-        if activation not in ACTIVATIONS:
-            raise ValueError(
-                f"activation: expected one of {', '.join(map(repr, ACTIVATIONS))}, got {activation!r}"
-            )
-        if over not in OVER:
-            raise ValueError(f"over: expected {' or '.join(map(repr, OVER))}, got {over!r}")
-        require_bound(bound)
+        require_options(activation, bound, over)
         if tokens < 1:
             raise ValueError("x: expected at least one token on each rank")
         if dtype not in DTYPE_NAMES:

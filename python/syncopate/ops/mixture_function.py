@@ -23,16 +23,17 @@ from ..strategy import Strategy
 from ..strategy import given as strategy_given
 from . import mixture_nodes
 from .differentiable import STRATEGY_REFUSED, recorded, refuse_gradients, wanted
-from .mixture import Moe
+from .mixture import Moe, require_options
 from .mixture_handle import Handle
 from .mixture_scaled import ScaledMoe, ScaledTensorMoe, kind_of_scales
 from .mixture_spec import require_bound
+from .mixture_stages import require_operands
 from .mixture_tensor import TensorMoe
 from .no_elements import of_nothing
 from .operator import members_of
 
 MOST = 16  # set-ups that are kept
-
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)  # of x, but for fp8
 
 #: What of the experts a rank has: whole ones, or columns of all.
 KINDS: dict[str, type[Moe]] = {kind.parallel: kind for kind in (Moe, TensorMoe)}
@@ -83,6 +84,36 @@ def extents_of(
         )
     experts, inner = (1, size) if parallel == "tensor" else (size, 1)
     return x.shape[0], w1.shape[0] * experts, ids.shape[1], x.shape[1], w2.shape[1] * inner
+
+
+def require_fit(
+    x: torch.Tensor,
+    ids: torch.Tensor,
+    weights: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    size: int,
+    activation: str,
+    bound: int | None,
+    over: str,
+    parallel: str,
+    out_dtype: torch.dtype | None = None,
+) -> None:
+    """Raises ValueError, naming it, for an operand or an option that a call would refuse: of tensors that have no memory, too, as where
+    a call is traced."""
+    tokens, _, topk, hidden, _ = extents_of(x, ids, w1, w2, size, parallel)
+    require_options(activation, bound, over)
+    own, inner, routed = w1.shape[0], w2.shape[1], (tokens, topk)
+    require_operands(
+        {
+            "x": (x, (tokens, hidden), (torch.float8_e4m3fn,) if out_dtype else DTYPES),
+            "topk_ids": (ids, routed, (torch.int32, torch.int64)),
+            "topk_weights": (weights, routed, (torch.float32, out_dtype or x.dtype)),
+            "w1": (w1, (own, hidden, 2 * inner), (x.dtype,)),
+            "w2": (w2, (own, inner, hidden), (x.dtype,)),
+        },
+        x.device.type,
+    )
 
 
 @joins_graphs

@@ -30,6 +30,22 @@ STAGES = {
 _SENDERS = 80  # registers of a thread of what sends rows beside the first product: two programs leave it most of them
 _COUNTED = 8192  # routes at once, at most (ops/mixture_parameters.cpp)
 
+#: By name: the tensor, its shape, and the dtypes that it may have.
+Operands = Mapping[str, tuple[torch.Tensor, tuple[int, ...], Sequence[torch.dtype]]]
+
+
+def require_operands(operands: Operands, device: str) -> None:
+    """Raises ValueError, naming it, for one that does not fit, or is elsewhere. `device`: torch's name of the type."""
+    for name, (tensor, shape, dtypes) in operands.items():
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
+        if tensor.dtype not in dtypes:
+            raise ValueError(
+                f"{name}: expected dtype {' or '.join(map(str, dict.fromkeys(dtypes)))}, got {tensor.dtype}"
+            )
+        if tensor.device.type != device:
+            raise ValueError(f"{name}: expected it on {device}, it is on {tensor.device}")
+
 
 class Stages:
     """What a call of one shape is made of. Its maker sets what stands here."""
@@ -247,19 +263,11 @@ class Stages:
     def _has_tma(self) -> bool:
         return runs_gluon(self.device.type)
 
-    def _check(
-        self, operands: Mapping[str, tuple[torch.Tensor, tuple[int, ...], Sequence[torch.dtype]]]
-    ) -> None:
-        for name, (tensor, shape, dtypes) in operands.items():
+    def _check(self, operands: Operands) -> None:
+        for name, (tensor, *_) in operands.items():
             require_memory(name, tensor)
-            if tuple(tensor.shape) != shape:
-                raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
-            if tensor.dtype not in dtypes:
-                raise ValueError(
-                    f"{name}: expected dtype {' or '.join(map(str, dict.fromkeys(dtypes)))}, got {tensor.dtype}"
-                )
-            if tensor.device.type != self.device.type:
-                raise ValueError(f"{name}: expected it on {self.device.type}, it is on {tensor.device}")
+        require_operands(operands, self.device.type)
+        for name, (tensor, *_) in operands.items():
             if not tensor.is_contiguous():
                 raise ValueError(f"{name}: it must be contiguous")
 

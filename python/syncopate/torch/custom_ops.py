@@ -354,14 +354,36 @@ ATTENTION_SCHEMA = (
 )
 
 
+def require_attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    fits = q.dim() == k.dim() == 4 and k.shape == v.shape
+    require(fits, "q [B, H, rows, D] and k, v [B, HKV, rows, D]", q, k, v)
+    b, h, rows, d = q.shape
+    hkv = k.shape[1]
+    if (b, rows, d) != (k.shape[0], *k.shape[2:]):
+        raise ValueError(f"k: expected shape {[b, hkv, rows, d]}, got {list(k.shape)}")
+    for name, one in {"k": k, "v": v}.items():
+        if one.dtype != q.dtype:
+            raise ValueError(f"{name}: expected dtype {q.dtype}, got {one.dtype}")
+        if one.device.type != q.device.type:
+            raise ValueError(f"{name}: expected a tensor on {q.device}, got one on {one.device}")
+    from ..ops.attention_rules import (
+        require_kind,
+    )  # and Triton, which looks then at whether it is to interpret
+
+    try:
+        require_kind(q.dtype, h, hkv)
+    except ValueError as error:
+        raise ValueError(f"attention: {error}") from None
+
+
 def _attended(q, k, v, group_name, **options):
+    require_attended(q, k, v)
     return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @op_in_cpp(_attended)
 def attention(q, k, v, group_name, **options):
-    fits = q.dim() == k.dim() == 4 and k.shape == v.shape
-    require(fits, "q [B, H, rows, D] and k, v [B, HKV, rows, D]", q, k, v)
+    require_attended(q, k, v)
     return fused.attention(q, k, v, group_name, **(ATTENTION | options))
 
 

@@ -165,7 +165,8 @@ def attention_operator(name: str, q: torch.Tensor, k: torch.Tensor, group_name: 
     b, h, rows, d = q.shape
     length = options.pop("length")
     extents = (b, h, k.shape[1], rows * size_of(group_name) if length is None else length, d)
-    options["cu_seqlens"] = tuple(documents_of(options["cu_seqlens"], extents[3])) or None
+    documents = documents_of(options["cu_seqlens"], extents[3], counted=length is None)
+    options["cu_seqlens"] = tuple(documents) or None
     options["even"] = True  # the rows are those of sy.shard_rows
     bounded = options["bounded"]  # 0: as many rows as two ranks hold
     options["bounded"] = False if bounded is None else bounded or True
@@ -179,6 +180,10 @@ def attention_operator(name: str, q: torch.Tensor, k: torch.Tensor, group_name: 
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group_name: str, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    if 0 in q.shape[:3] and options["length"] is None:
+        from ..ops.attention_function import of_no_rows
+
+        return of_no_rows(q, k, v, calls.group_of(group_name, q.device.type))
     operator = attention_operator("attention", q, k, group_name, **options)
     with unequal_rows(options["length"]):
         made = run(operator, q.contiguous(), k.contiguous(), v.contiguous())
@@ -198,6 +203,8 @@ def attention_backward(
     **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of the call with these options."""
+    if 0 in q.shape[:3] and options["length"] is None:
+        return tuple(map(torch.zeros_like, (q, k, v)))
     options["deterministic"] = torch.are_deterministic_algorithms_enabled() or bool(buckets.generation())
     operator = attention_operator("attention_backward", q, k, group_name, **options)
     made = run(operator, grad, grad_lse, q.contiguous(), k.contiguous(), v.contiguous(), o, lse)

@@ -20,7 +20,7 @@ from .. import _syncopate
 from ..call import cache
 from ..call.forward_mode import refuse_tangents
 from ..group import Group, of_process_group
-from . import report
+from . import report, unfused
 from .autocast import autocast
 from .custom_ops import TAGS, _implement, library
 from .gradients import Telling, once
@@ -242,16 +242,40 @@ for _name, _run_of in (
     _implement(_name, _run_of)
 
 
+def _require_fit(
+    x,
+    topk_ids,
+    topk_weights,
+    w1,
+    w2,
+    group_name,
+    activation="silu",
+    bound=0,
+    over="error",
+    parallel="expert",
+    out_dtype=None,
+) -> None:
+    """A tracer, or a tensor of the device meta among others, is told what the call would be."""
+    from ..ops.mixture_function import require_fit
+
+    size, given = unfused.size_of(group_name), (x, topk_ids, topk_weights, w1, w2)
+    require_fit(*given, size, activation, bound or None, over, parallel, out_dtype)
+
+
 @torch.library.register_fake("syncopate::moe_forward", lib=library)
-def _(
-    x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error", parallel="expert"
-):
+def _(x, *others):
+    _require_fit(x, *others)
     return x.new_empty(x.shape)
 
 
 @torch.library.register_fake("syncopate::moe_scaled_forward", lib=library)
-def _(x, *_others, out_dtype=None):
-    return x.new_empty(x.shape, dtype=out_dtype or torch.bfloat16)
+def _(x, topk_ids, topk_weights, w1, w2, scales, *others, out_dtype=None):
+    from ..ops.mixture_scaled import kind_of_scales
+
+    out_dtype = out_dtype or torch.bfloat16
+    _require_fit(x, topk_ids, topk_weights, w1, w2, *others, out_dtype=out_dtype)
+    kind_of_scales(scales, x.shape[0], w1.shape[0], x.shape[1], w2.shape[1])
+    return x.new_empty(x.shape, dtype=out_dtype)
 
 
 @torch.library.register_fake("syncopate::moe_kept", lib=library)
@@ -260,6 +284,7 @@ def _(
 ):
     from ..ops import mixture, mixture_function
 
+    _require_fit(x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over, parallel)
     group = _group(group_name, x)
     size = group.size
     (tokens, hidden), topk, own = x.shape, topk_ids.shape[1], w1.shape[0]

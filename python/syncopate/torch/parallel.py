@@ -83,8 +83,8 @@ class _Fused:
             for added in set(kind) - own:
                 del kind[added]
 
-        def forward(linear: nn.Module, x: torch.Tensor) -> torch.Tensor:
-            return self._forward(linear, device_mesh, partial(type(linear).forward, linear), x)
+        def forward(linear: nn.Module, input: torch.Tensor) -> torch.Tensor:  # noqa: A002: the Linear's own name
+            return self._forward(linear, device_mesh, partial(type(linear).forward, linear), input)
 
         made.forward = MethodType(forward, made)  # a method: a copy of the module gets one of its own
         return made
