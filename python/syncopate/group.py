@@ -52,6 +52,13 @@ class Group:
     #: Of ranks of its store, where these may be on several; and which these ranks are there, where they are not all.
     hosts: Callable[[Sequence[int], float], list[str]] | None = field(default=None, repr=False)
     in_store: Sequence[int] | None = field(default=None, repr=False)
+    #: Of a torch group: what puts something into its store, gets it, and puts it unless it is there.
+    store: tuple[Callable[..., Any], ...] = field(default=(), repr=False)
+    #: Ranks of it that meet apart, by name: they are closed, released and so on with it. Of such a part, weakly, its group.
+    parts: dict[str, Group] = field(default_factory=dict, repr=False)
+    part_of: Any = field(default=None, repr=False)
+    #: How often it has gone on, as all its ranks count it.
+    times_gone_on: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         self.device = device_name(self.device) or default_device()
@@ -110,10 +117,35 @@ class Group:
         except (_syncopate.MachineError, _syncopate.UsageError) as error:
             raise type(error)(f"{caller}: {error}" if caller else str(error)) from None
 
+    def part(self, name: str, first: int, size: int) -> Group:
+        """Its ranks from `first` on, `size` of them with this one, as a group that meets apart; made on first use. Of a torch group. It
+        waits for nobody."""
+        part = self.parts.get(name)
+        if part is None:
+            put, get, put_first = self.store
+            own = f"part {name} {first} {self.times_gone_on}/"
+            rendezvous = _syncopate.CallbackRendezvous(
+                self.rank - first,
+                size,
+                lambda key, value: put(own + key, value),
+                lambda key, timeout_ms: get(own + key, timeout_ms),
+                lambda key, value: put_first(own + key, value),
+            )
+            part = Group(self.rank - first, size, rendezvous, self.device, self.ordinal, part_of=ref(self))
+            rendezvous.set_budget(self.rendezvous.memory[2])
+            self.parts[name] = part
+        part.deadline = self.deadline
+        return part
+
+    @property
+    def root(self) -> Group:
+        """The group that it is a part of; else itself."""
+        return (None if self.part_of is None else self.part_of()) or self
+
     def goes_on(self, rendezvous: _syncopate.Rendezvous, in_store: Sequence[int], new: Group | None) -> None:
         """With the ranks of a rendezvous; `in_store`: which they are in its store, this group's or `new`'s."""
         if new is not None:
-            self.hosts = new.hosts
+            self.hosts, self.store = new.hosts, new.store
         self.rendezvous, self.in_store = rendezvous, in_store
         self.rank, self.size = rendezvous.rank, rendezvous.size
         self.keep = self.keep, None if new is None else new.keep
@@ -145,25 +177,53 @@ class Group:
     def set_budget(self, size: int) -> None:
         """Bytes of this rank's device that all operators of the group together may take of what peers map, alike on all ranks; 0: no
         bound. What would take more raises MachineError on all ranks, before anything is allocated."""
-        self.rendezvous.set_budget(size)
+        for one in (self, *self.parts.values()):
+            one.rendezvous.set_budget(size)
 
     def memory(self) -> tuple[int, int]:
         """Bytes of this rank's device that the group's operators take of what peers map, and how many of those are released."""
-        used, released, _ = self.rendezvous.memory
-        return used, released
+        held = [one.rendezvous.memory for one in (self, *self.parts.values())]
+        return sum(used for used, _, _ in held), sum(released for _, released, _ in held)
 
     def release(self) -> int:
         """Gives that memory back, as an engine does that sleeps; the bytes. Collective, with no call in progress: it waits for the
         device. Until `restore` no operator can be called or set up. What lies in the heap (shard, result, gathered) is lost. Where a
         rank fails, all raise, and nothing is released."""
-        self.rendezvous.timeout = self.meeting_seconds
-        return self.rendezvous.release()
+        return self._all_or_none("release", "restore")
 
     def restore(self) -> int:
         """Takes it again, at the same addresses: operators and captured graphs go on, and nothing is compiled. Collective. Where a rank
         has too little memory, all raise, and all of it stays released."""
-        self.rendezvous.timeout = self.meeting_seconds
-        return self.rendezvous.restore()
+        return self._all_or_none("restore", "release")
+
+    def _all_or_none(self, what: str, undo: str) -> int:
+        """Of its memory and its parts'. A part has not all ranks, so these tell each other."""
+        done: list[_syncopate.Rendezvous] = []
+        total = 0
+
+        def of(one: Group) -> None:
+            nonlocal total
+            one.rendezvous.timeout = self.meeting_seconds
+            total += getattr(one.rendezvous, what)()
+            done.append(one.rendezvous)
+
+        of(self)
+        if vars(self).get("nodes", 1) == 1:  # only of nodes there are parts
+            return total
+
+        def of_parts() -> None:
+            for part in self.parts.values():
+                of(part)
+
+        try:
+            self.together(what, of_parts)
+        except FailedTogether as failed:
+            for rendezvous in reversed(done):
+                getattr(rendezvous, undo)()
+            if failed.__cause__ is not None:
+                raise failed.__cause__ from None
+            raise _syncopate.MachineError(f"{what}: {failed}") from None
+        return total
 
     def barrier(self, label: str) -> None:
         """Returns when all ranks have come to the barrier of this name. Raises MachineError for one that does not."""
@@ -225,7 +285,11 @@ def alive() -> list[Group]:
     for process_group in list(_groups):
         if process_group not in known:
             del _groups[process_group]
-    return [group for devices in _groups.values() for group in devices.values()]
+    return [one for devices in _groups.values() for group in devices.values() for one in and_parts(group)]
+
+
+def and_parts(group: Group) -> list[Group]:
+    return [group, *group.parts.values()]
 
 
 def known(process_group: Any) -> list[Group]:
@@ -360,8 +424,9 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
             rendezvous,
             device,
             ordinal,
-            keep=(store, put, get, put_first),
+            keep=store,
             torch_group=ref(process_group),
+            store=(put, get, put_first),
             hosts=None if is_fake else hosts,
         )
     return devices[device]

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -150,12 +150,21 @@ def check_tracing(_name: str, size: int) -> None:
     name = dist.new_group().group_name
     sy.set_deadline(30.0, setup=5.0)
     if dist.get_rank() == 0:
-        with FakeTensorMode():
-            given = torch.ones(4, 32), torch.zeros(4, 2, dtype=torch.int32), torch.ones(4, 2), torch.ones(1, 32, 64), torch.ones(1, 32, 32)  # fmt: skip
-            for op in (torch.ops.syncopate.moe, torch.ops.syncopate.moe_kept):
-                made = op(*given, name)
-                made = made[0] if isinstance(made, tuple) else made
-                expect(made.shape == (4, 32), f"{op} is traced as {made.shape}")
+        for device in ("cpu", "cuda"):  # there need not be a GPU
+            with FakeTensorMode() as mode, torch.device(device):
+                given = torch.ones(4, 32), torch.zeros(4, 2, dtype=torch.int32), torch.ones(4, 2), torch.ones(1, 32, 64), torch.ones(1, 32, 32)  # fmt: skip
+            for within in (mode, nullcontext()):
+                for op in (torch.ops.syncopate.moe, torch.ops.syncopate.moe_kept):
+                    with within:
+                        made = op(*given, name)
+                    made = made[0] if isinstance(made, tuple) else made
+                    expect(made.shape == (4, 32), f"{op} is traced as {made.shape}")
+            if device == "cpu":  # torch's autograd asks for a GPU itself
+                given[0].requires_grad_()
+                expect(
+                    torch.ops.syncopate.moe(*given, name).requires_grad,
+                    "outside its mode a fake makes no gradient",
+                )
     dist.barrier()
     sy.set_deadline(30.0, setup=600.0)
 

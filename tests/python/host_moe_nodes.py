@@ -1,13 +1,16 @@
 """Mixtures of experts over several nodes of host ranks of a torch process group: exact, whatever the routing; run by test_moe.py.
 
-    python -m torch.distributed.run … host_moe_nodes.py NODES
+    python -m torch.distributed.run … host_moe_nodes.py NODES [CHECK …]
 
 Exits 1 with the first thing that is wrong.
 """
 
+import gc
 import os
 import sys
 import time
+import weakref
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,31 +88,64 @@ def check_refused(rank, size):
     refused(lambda: sy.ops.Moe(T, 2 * size, K, H, F, torch.float32, group, tiling=TILING), one_node)
     refused(lambda: sy.ops.dispatch(x, ids, 2 * size + 1), f"E={2 * size + 1} experts are no multiple")
     refused(lambda: sy.ops.moe(x, ids, weights[:, :1], w1, w2), "topk_weights: expected")
-    no_graph = "over several nodes no graph holds it"
-    refused(lambda: torch.compile(sy.ops.moe, backend="aot_eager")(x, ids, weights, w1, w2), no_graph)
+
+
+def check_refused_together(rank, size):
+    """What is wrong on one rank alone, or of another call than the others', is told on all of them before anything is sent."""
+    x, weights, w1, w2 = Layer(size, 2 * size, 3).of(rank)
+    ids = torch.zeros(T, K, dtype=torch.int64)
+    first, on_last = rank == 0, rank // PLACES == NODES - 1
+
+    def moe(x=x, ids=ids, weights=weights, w1=w1, w2=w2, **options):
+        return sy.ops.moe(x, ids, weights, w1, w2, activation="relu", **options)
+
+    refused(lambda: moe(w1=w1.double() if first else w1), "w1: expected", "got", "torch.float64")
+    for wrong, text in ((ids.float(), "topk_ids: expected"), (ids[:1], f"topk_ids: expected [{T}, {K}]")):
+        refused(lambda wrong=wrong: sy.ops.dispatch(x, wrong if first else ids, 2 * size), text)
+    refused(lambda: sy.ops.dispatch(x, ids.to("meta") if first else ids, 2 * size), "on cpu, got", "on meta")
+    none = (x[:0], ids[:0]) if first else (x, ids)
+    refused(lambda: sy.ops.dispatch(*none, 2 * size), "at least one token on each rank")
+    rows, handle = sy.ops.dispatch(x, ids, 2 * size)
+    refused(lambda: sy.ops.combine(rows[:-1] if first else rows, weights, handle), "rows: expected")
+    sy.ops.combine(rows, weights, handle)
+    # Both kinds of calls are known, and still they are told apart.
+    few = (x[:3], ids[:3], weights[:3])
+    moe(), moe(*few)
+    told = "the ranks' calls differ", f"T={T}", "T=3"
+    refused(lambda: moe(*few) if on_last else moe(), *told)
+    refused(lambda: moe(x[:0], ids[:0], weights[:0]) if on_last else moe(), "the ranks' calls differ", "T=0")
+    refused(lambda: sy.ops.dispatch(x, ids, 2 * size) if on_last else moe(), "dispatch T", "moe T")
+    asking = w1.clone().requires_grad_(on_last)
+    refused(lambda: moe(w1=asking), "the ranks' calls differ", "part=kept", "part=whole")
+    expect(
+        torch.equal(moe().double(), Layer(size, 2 * size, 3).right(rank, ids.expand(size, T, K))),
+        "then y differs",
+    )
 
 
 def check_one_rank_alone(rank, size):
-    """What is wrong on one rank: said there before anything is sent, or to all; where calls are not waited for, as on a GPU, no other
-    node is left waiting, and gets NaNs."""
-    from syncopate.ops import mixture_function, mixture_nodes
+    """What fails in one node's program is told to all; where calls are not waited for, as on a GPU, no other node is left waiting, and
+    gets NaNs. So of gradients."""
+    from syncopate.ops import mixture_backward, mixture_function, mixture_nodes
 
     x, weights, w1, w2 = Layer(size, 2 * size, 3).of(rank)
     ids = routings(size, 2 * size, 1)["random"][rank]
-    if rank == 0:
-        refused(lambda: sy.ops.moe(x, ids, weights, w1.double(), w2), "w1: expected", "got", "torch.float64")
-    asking = w1.clone().requires_grad_(rank == size - 1)
-    refused(
-        lambda: sy.ops.moe(x, ids, weights, asking, w2, bound=9 * size), "the ranks' calls differ", "'w1'"
-    )
     works, waits = mixture_function.cache.run, mixture_nodes._waits
+    own = [one.clone().requires_grad_() for one in (x, weights, w1, w2)]
     last = rank // PLACES == NODES - 1
 
     def fails(*_given):
         raise RuntimeError("this node fails")
 
-    mixture_function.cache.run = fails if last else works
+    def backward():
+        y = sy.ops.moe(own[0], ids, *own[1:])
+        mixture_backward.BACKWARDS["expert"] = fails if last else gradients
+        y.sum().backward()
+
+    gradients = mixture_backward.BACKWARDS["expert"]
     try:
+        refused(backward, "this node fails")
+        mixture_function.cache.run = fails if last else works
         refused(lambda: sy.ops.moe(x, ids, weights, w1, w2), "this node fails")
         mixture_nodes._waits = lambda _: False
         if last:
@@ -118,8 +154,24 @@ def check_one_rank_alone(rank, size):
         else:
             expect(sy.ops.moe(x, ids, weights, w1, w2).isnan().all(), "sums without a node's are numbers")
             refused(sy.ops.dispatch(x, ids, 2 * size)[1].check, "name no expert")
+        mixture_function.cache.run = works
+        if last:
+            refused(backward, "this node fails")
+        else:
+            backward()
+            expect(
+                own[0].grad.isnan().all() and own[1].grad.isnan().all(),
+                "gradients without a node's are numbers",
+            )
+        # Kinds of calls are forgotten like operators.
+        rails = mixture_nodes.rails_of(sy.group.of_process_group(None, "host"))
+        for tokens in range(mixture_nodes.MOST + 3):
+            mixture_nodes.agree(rails, "moe", lambda tokens=tokens: f"T={tokens}")
+        kinds = [key for key in sy.cache.entries if key[1] == "moe over nodes"]
+        expect(len(kinds) == mixture_nodes.MOST, f"{len(kinds)} kinds of calls are kept")
     finally:
         mixture_function.cache.run, mixture_nodes._waits = works, waits
+        mixture_backward.BACKWARDS["expert"] = gradients
     y = sy.ops.moe(x, ids, weights, w1, w2, activation="relu")
     layer = Layer(size, 2 * size, 3)
     expect(
@@ -156,6 +208,17 @@ def check_scaled_and_own(rank, size):
             *given, list(scales), dist.group.WORLD.group_name, parallel=parallel
         )
         expect(torch.equal(by_op, y), f"fp8, {kind}, {parallel}: torch's op differs")
+    # Weights of routes in y's dtype, as one node's program takes them.
+    layer = ScaledLayer(size, 2, "row", (T, K, 160, 128))
+    (x, ids, weights, w1, w2), scales = layer.of(rank)
+    y = sy.ops.moe(x, ids, weights.bfloat16(), w1, w2, scales=scales)
+    close(y, sy.ops.moe(x, ids, weights.bfloat16().float(), w1, w2, scales=scales), "fp8, bf16 weights", 1e-6)
+    wrong = weights.to(torch.float8_e4m3fn)
+    refused(lambda: sy.ops.moe(x, ids, wrong, w1, w2, scales=scales), "topk_weights: expected", "bfloat16")
+    one_half = torch.float16 if rank == 0 else torch.bfloat16
+    refused(
+        lambda: sy.ops.moe(x, ids, weights, w1, w2, scales=scales, out_dtype=one_half), "calls differ", "out="
+    )
     x, weights, w1, w2 = Layer(size, 2 * size, 7).of(rank)
     ids = routings(size, 2 * size, 1)["random"][rank]
     nothing = filled(0)
@@ -190,21 +253,132 @@ def check_gradients(rank, size):
                                    (rank, *parts), strict=True):  # fmt: skip
         error = float((one.detach().double() - of[part].detach()).abs().max())
         expect(error < 1e-5, f"{'y' if name == 'y' else 'the gradient of ' + name} is {error} off")
+    # Checkpointed, what was sent is sent again once, and a recomputation that ends early is no error.
+    from syncopate.ops import mixture_nodes
+    from torch.utils.checkpoint import checkpoint
+
+    nans, mixture_nodes._nans = mixture_nodes._nans, lambda *_: expect(False, "NaNs are sent")
+    for reentrant in (False, True):
+        again = [one.detach().clone().requires_grad_() for one in own]
+
+        def layer(x, *rest):
+            return sy.ops.moe(x.tanh(), ids[rank], *rest)
+
+        checkpoint(layer, *again, use_reentrant=reentrant).backward(grad[rank].float())
+        plain = [one.detach().clone().requires_grad_() for one in own]
+        layer(*plain).backward(grad[rank].float())
+        for name, one, right in zip(names, again, plain, strict=True):
+            expect(
+                torch.equal(one.grad, right.grad),
+                f"checkpointed {reentrant=}, the gradient of {name} differs",
+            )
+    mixture_nodes._nans = nans
+
+
+def right_in(group, rank, **options):
+    """That a mixture in a group is right, whichever ranks it has."""
+    size = dist.get_world_size(group)
+    layer, ids = Layer(size, 2 * size, 21), routings(size, 2 * size, 21)["random"]
+    x, weights, w1, w2 = layer.of(rank)
+    y = sy.ops.moe(x, ids[rank], weights, w1, w2, group, activation="relu", **options)
+    expect(torch.equal(y.double(), layer.right(rank, ids)), f"in a group of {size} y differs")
+
+
+@contextmanager
+def group_of(ranks, **options):
+    group = dist.new_group(ranks, **options)
+    yield group
+    if group is not dist.GroupMember.NON_GROUP_MEMBER:
+        sy.close(group)
+        dist.destroy_process_group(group)
+
+
+def check_groups(rank, size):
+    """A rank of each node; all ranks in another order."""
+    with group_of([node * PLACES for node in range(NODES)]) as leaders:
+        if rank % PLACES == 0:
+            right_in(leaders, rank // PLACES)
+    turned = [node * PLACES + place for node in range(NODES) for place in reversed(range(PLACES))]
+    with group_of(turned, sort_ranks=False) as group:
+        right_in(group, dist.get_rank(group))
+
+
+def check_lifetime(rank, size):
+    """What reaches a group reaches its nodes' programs, and nothing keeps them."""
+    operators = sy.cache.held()[0]
+    gone = lived(rank, size, operators)
+    sy.cache.drop_gone()
+    gc.collect()
+    expect(gone() is None and sy.cache.held()[0] == operators, f"left: {gone()}, {sy.cache.held()}")
+
+
+def lived(rank, size, operators):
+    process_group = dist.new_group(list(range(size)))
+    group = sy.group.of_process_group(process_group, "host")
+    right_in(process_group, rank)
+    used, _ = group.memory()
+    expect(used > 0 and sy.cache.held()[0] == operators + 1, f"{used} bytes, {sy.cache.held()} operators")
+    expect(
+        group.release() == used and group.memory() == (used, used), f"released: {group.memory()} of {used}"
+    )
+    refused(lambda: right_in(process_group, rank), "has been released")
+    expect(group.restore() == used and group.memory() == (used, 0), f"restored: {group.memory()}")
+    right_in(process_group, rank)
+    group.set_budget(used)
+    refused(lambda: right_in(process_group, rank, bound=2 * size * T * K), "does not fit the group's budget")
+    group.set_budget(0)
+    node = group.parts["node"]
+    expect(sy.recover(process_group) is group and group.parts["node"] is node, "the group does not go on")
+    right_in(process_group, rank)
+    expect(sy.cache.held()[0] == operators + 1, f"after a recovery {sy.cache.held()} operators")
+    sy.close(process_group)
+    expect(sy.cache.held()[0] == operators and group.memory() == (0, 0), f"closed: {sy.cache.held()}")
+    right_in(process_group, rank)
+    dist.destroy_process_group(process_group)
+    return weakref.ref(group)
+
+
+def check_graphs(rank, size):
+    """Compiled, with gradients once a call has said where ranks are; before, an error says so. Under autocast as well."""
+    experts = 2 * size
+    layer, ids = Layer(size, experts, 5), routings(size, experts, 5)["random"]
+    operands = layer.of(rank)
+    with group_of(list(range(size))) as group:
+
+        def call(x, *rest):
+            return sy.ops.moe(x * 1, ids[rank], *rest, group, activation="relu")
+
+        compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
+        asking = [one.clone().requires_grad_() for one in operands]
+        refused(lambda: compiled(*asking), "compiled for ranks of 1 node, and they are on", "torch.compile")
+        expect(torch.equal(compiled(*operands).double(), layer.right(rank, ids)), "compiled, y differs")
+        torch._dynamo.reset()
+        grads = []
+        for way in (call, torch.compile(call, backend="aot_eager", fullgraph=True)):
+            own = [one.clone().requires_grad_() for one in operands]
+            y = way(*own)
+            expect(torch.equal(y.double(), layer.right(rank, ids)), "with gradients y differs")
+            y.square().sum().backward()
+            grads.append([one.grad for one in own])
+        for one, other in zip(*grads, strict=True):
+            expect(torch.equal(one, other), "compiled, gradients differ")
+        with torch.autocast("cpu", torch.bfloat16):
+            y = call(*operands)
+        expect(y.dtype == torch.bfloat16, f"under autocast y is {y.dtype}")
+        right = layer.right(rank, ids)
+        expect((y.double() - right).abs().max() <= right.abs().max() / 64, "under autocast y differs")
 
 
 def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
-    check_routings(rank, size)
-    check_bounds(rank, size)
-    check_refused(rank, size)
-    check_one_rank_alone(rank, size)
-    check_tensor_parallel(rank, size)
-    check_scaled_and_own(rank, size)
-    check_gradients(rank, size)
-    rows = [row for row in str(sy.report()).splitlines() if "between nodes, moe T=" in row]
-    expect(len(rows) >= 1 and f"rank {rank} sends" in rows[0], f"the report says: {sy.report()}")
+    dist.new_group([node * PLACES for node in range(NODES)])  # ranks are in unequal numbers of groups
+    checks = {name: check for name, check in globals().items() if name.startswith("check_")}
+    for name in sys.argv[2:] or checks:
+        checks[name](rank, size)
+    rows = [row for row in str(sy.report()).splitlines() if f"moe T={T},topk={K},H={H},ranks={size}," in row]
+    expect(len(rows) == 1 and f"rank {rank} sends" in rows[0], f"the report says: {sy.report()}")
     dist.barrier()
     if rank == 0:
         print(f"{NODES} nodes of {PLACES}: mixtures are exact")

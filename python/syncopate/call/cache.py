@@ -17,7 +17,7 @@ import torch
 
 from .. import _syncopate
 from ..device import jit
-from ..group import Group, alive, known
+from ..group import Group, alive, and_parts, known
 from .prepared import leak_in_child
 
 #: Bytes of symmetric heap that those of a group may hold on a rank. Beyond, those that were used least recently are closed.
@@ -98,6 +98,7 @@ def find(
     else:
         drop_gone()
         entry = entries[key] = beside_graphs(cuda, make)
+        entry.used = clock()  # the last one
         _make_room(key, most)
     entry.captured |= capturing
     entry.used = clock()
@@ -167,25 +168,28 @@ def _warmed_up(what: str, call: tuple[Hashable, ...]) -> Entry:
 
 def _make_room(added: tuple[Hashable, ...], most: int | None) -> None:
     """Closes others of the group of `added`, whose ranks do so alike, until these are within their limits."""
-    of_group = [(key, entry) for key, entry in entries.items() if entry.group is entries[added].group]
+    root = entries[added].group.root
+    of_group = [(key, entry) for key, entry in entries.items() if entry.group.root is root]
     of_group.sort(key=lambda one: one[1].last_use)
     bytes_held = sum(entry.bytes for _, entry in of_group)
     alike = [key for key, _ in of_group if key[1] == added[1]]
     spare = alike[:-most] if most else []
     for key, entry in of_group:
-        if key == added or entry.operator is None or entry.captured:
+        if key == added or entry.captured:
             continue
-        if bytes_held > limit_bytes or key in spare:
+        if key in spare or (bytes_held > limit_bytes and entry.operator is not None):
             bytes_held -= entry.bytes
             remove(key)
-            entry.operator.close()
+            if entry.operator is not None:
+                entry.operator.close()
 
 
 def drop_gone() -> None:
     """Forgets the operators of process groups that were destroyed. Their peers may be gone, so nothing is closed collectively."""
     there = {id(group) for group in alive()}
     for key, entry in list(entries.items()):
-        if entry.group.torch_group is not None and id(entry.group) not in there:
+        of_torch = entry.group.torch_group is not None or entry.group.part_of is not None
+        if of_torch and id(entry.group) not in there:
             remove(key)
 
 
@@ -231,7 +235,7 @@ def close(group: Any = None) -> None:
     Call it before the group is destroyed, or leave it: what is left is dropped when the next operator is made."""
     drop_gone()
     groups = [group] if group is None or isinstance(group, Group) else known(group)
-    closed = {id(one) for one in groups if one is not None}
+    closed = {id(one) for whole in groups if whole is not None for one in and_parts(whole)}
     for key, entry in sorted(entries.items(), key=lambda one: one[1].token):  # as all ranks made them
         if group is None or id(entry.group) in closed:
             remove(key)

@@ -51,4 +51,20 @@ def _go_on(group: Group, to: Group | Any | None, seconds: float) -> Group:
     elif before[1] is not None and group.size != before[0]:
         takes_place(group, None, None)
     cache.forget_retired(group, renewed)
+    if group.hosts is not None:
+        _parts_go_on(group, new is None and group.size == before[0], seconds)
     return group
+
+
+def _parts_go_on(group: Group, whole: bool, seconds: float) -> None:
+    """Those that all have where the group is `whole`; others are made anew."""
+    mine = f"{group.times_gone_on} {' '.join(sorted(group.parts))}"
+    theirs = _syncopate.all_gather(group.rendezvous, "parts of a group", mine, seconds)
+    group.times_gone_on = 1 + max(int(one.split()[0]) for one in theirs)
+    alike = len({tuple(one.split()[1:]) for one in theirs}) == 1
+    for name, part in sorted(group.parts.items()):
+        if whole and alike:
+            _go_on(part, None, seconds)
+        else:
+            cache.forget_retired(part, False)
+            del group.parts[name]

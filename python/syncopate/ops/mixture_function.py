@@ -169,7 +169,7 @@ def moe(
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up. Over nodes torch's
     collectives take tokens to all nodes before each one's program, and sums back (mixture_nodes.py): what a node sums is rounded to x's
-    dtype, the bound counts as ever, and no torch.compile graph holds the call. On GPUs only `dispatch` tells of ids and bounds then.
+    dtype, and the bound counts as ever. On GPUs only `dispatch` tells of ids and bounds then (docs/nodes.md).
     """
     how = strategy_given(strategy)
     require_tensors(x=x, topk_ids=topk_ids, topk_weights=topk_weights, w1=w1, w2=w2)
@@ -198,18 +198,22 @@ def moe(
         refuse_gradients_of_fp8("sy.ops.moe", given, scales)
     if not x.shape[0]:
         return of_no_tokens(*routed, members, parallel, out_dtype)
-    if members.nodes > 1:
-        options = {"activation": activation, "bound": bound, "over": over, **own}
-        extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
-        return mixture_nodes.moe(moe, routed, extents, members, parallel, scales, out_dtype, **options)
-    if is_fp8:
-        return of_fp8(*routed, scales, members, activation, bound, over, parallel, out_dtype, **own)
-    extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
     if "products" in own:
         refuse_gradients("sy.ops.moe with products of yours", "sy.ops.moe", given, list(given.values()))
     elif names := wanted(given):
         options = {"activation": activation, "bound": bound or 0, "over": over, "parallel": parallel}
         return recorded("moe", members, routed, names, {STRATEGY_REFUSED: bool(own)}, **options)
+    if members.nodes > 1:
+        options = {"activation": activation, "bound": bound, "over": over, **own}
+
+        def of_node(*given: Any) -> tuple[torch.Tensor]:
+            *all_routed, node, of_all = given
+            return (moe(*all_routed, node, parallel=parallel, scales=of_all, out_dtype=out_dtype, **options),)
+
+        return mixture_nodes.moe(of_node, routed, members, parallel, scales, out_dtype, **options)[0]
+    if is_fp8:
+        return of_fp8(*routed, scales, members, activation, bound, over, parallel, out_dtype, **own)
+    extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
     operator = kept(extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over, **own)
     return cache.run(operator.run, *(one.contiguous() for one in routed))[0]
 
@@ -235,6 +239,8 @@ def of_no_tokens(
 ) -> torch.Tensor:
     """`moe` in `members` of T = 0."""
     extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
+    if members.nodes > 1:
+        mixture_nodes.no_tokens(members, "moe", extents[2])
     of_y = out_dtype or (torch.bfloat16 if x.dtype == torch.float8_e4m3fn else x.dtype)
     given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
     dtypes = {"topk_weights": (torch.float32, of_y)}

@@ -5,7 +5,11 @@
     rails   each node's sum of a token goes back to where it is from, likewise; nodes are added in their order, in fp32
 
 What goes between nodes has a size that the host knows, whatever the routing: each token once to each other node, also where several of
-its experts are, or none. What a node sums is rounded to x's dtype before nodes are added.
+its experts are, or none. What a node sums is rounded to x's dtype before nodes are added. Gradients are those of torch's ops
+(torch/moe.py), which call what is here.
+
+On the host, where a call is waited for, all ranks tell each other of each one before anything is sent: what is wrong on one of them
+alone, and where their calls differ, is an error on all. On a GPU they do so at the first call of its kind.
 """
 
 from __future__ import annotations
@@ -13,28 +17,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
-from torch.autograd.function import once_differentiable
 
 from ..call import cache
+from ..call.arguments import DTYPE_NAMES
 from ..call.same_call import require_same_call
 from ..group import Group
-from .differentiable import wanted
 from .mixture_handle import Handle
+from .mixture_own import name_of, own_products
+from .mixture_scaled import kind_of_scales
+
+MOST = 16  # kinds of calls that are known
 
 
 @dataclass(frozen=True)
 class Rails:
-    """Of a rank of a group over nodes: torch's group, that of its node, and its rail, the ranks of its place in all nodes."""
+    """Of a rank of a group over nodes: its node's ranks, and its rail, the ranks of its place in all nodes."""
 
-    whole: Any
-    node: Any
-    nodes: int
+    group: Group
+    node: Group
     number: int  # of this rank's node
     place: int  # within it
+
+    @property
+    def nodes(self) -> int:
+        return self.group.size // self.node.size
 
     def gathered(self, x: torch.Tensor) -> torch.Tensor:
         """[nodes * T, …] of x [T, …]."""
@@ -57,9 +66,10 @@ class Rails:
         own = parts.contiguous()
         made = torch.empty_like(own)
         each = own.numel() * own.element_size() // self.nodes
-        places = dist.get_world_size(self.whole) // self.nodes
-        sizes = [each if place == self.place else 0 for _ in range(self.nodes) for place in range(places)]
-        dist.all_to_all_single(_bytes(made), _bytes(own), sizes, sizes, group=self.whole)
+        sizes = [
+            each if place == self.place else 0 for _ in range(self.nodes) for place in range(self.node.size)
+        ]
+        dist.all_to_all_single(_bytes(made), _bytes(own), sizes, sizes, group=self.group.process_group)
         return made
 
 
@@ -67,56 +77,15 @@ def _bytes(whole: torch.Tensor) -> torch.Tensor:
     return whole.view(-1).view(torch.uint8)
 
 
-class _Gathered(torch.autograd.Function):
-    """Of x and weights together: whichever of them asks for a gradient, all ranks send those of both."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, weights: torch.Tensor, rails: Rails
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        ctx.rails = rails
-        return rails.gathered(x), rails.gathered(weights)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
-        x, weights = (ctx.rails.summed(grad) for grad in grads)
-        return x, weights, None
-
-
-class _Summed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, parts: torch.Tensor, rails: Rails) -> torch.Tensor:
-        ctx.rails = rails
-        return rails.summed(parts)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return ctx.rails.gathered(grad), None
-
-
-#: By torch's group, which is another one once a group of ours has recovered.
-_rails: WeakKeyDictionary[Any, Rails] = WeakKeyDictionary()
-
-
 def rails_of(group: Group) -> Rails:
-    """Made on first use; collective over each node then. Raises ValueError for a group that is none of torch's."""
-    whole = group.process_group
-    if whole is None:
+    """Raises ValueError for a group that is none of torch's."""
+    if group.process_group is None:
         raise ValueError(
             "moe: over several nodes it takes a torch process group, by which tokens go between them"
         )
-    known = _rails.get(whole)
-    if known is None:
-        ranks, places = dist.get_process_group_ranks(whole), group.size // group.nodes
-        number, place = divmod(group.rank, places)
-        # By gloo: it is what the node's ranks meet by, and moves nothing. NCCL's might ask all ranks of the world for it.
-        node = dist.new_group(
-            ranks[number * places : (number + 1) * places], backend="gloo", use_local_synchronization=True
-        )
-        known = _rails[whole] = Rails(whole, node, group.nodes, number, place)
-    return known
+    places = group.size // group.nodes
+    number, place = divmod(group.rank, places)
+    return Rails(group, group.part("node", number * places, places), number, place)
 
 
 def _own_experts(ids: torch.Tensor, experts: int, rails: Rails) -> torch.Tensor:
@@ -133,7 +102,21 @@ def _waits(group: Group) -> bool:
     return group.device != "cuda"
 
 
-def _on_all(call: Callable[[], Any], instead: Callable[[], Any], group: Group, rails: Rails) -> Any:
+def _tell(rails: Rails, mine: Any, error: Exception | None) -> list[Any]:
+    """What all ranks say. The first one's error is raised on all of them; on this rank, where it has one, its own."""
+    said: list[Any] = [None] * rails.group.size
+    told = (mine, error and (isinstance(error, ValueError), str(error)))
+    dist.all_gather_object(said, told, group=rails.group.process_group)
+    if error is not None:
+        raise error
+    for _, failed in said:
+        if failed is not None:
+            is_value, text = failed
+            raise (ValueError if is_value else RuntimeError)(text)
+    return [one for one, _ in said]
+
+
+def _on_all(call: Callable[[], Any], instead: Callable[[], Any], rails: Rails) -> Any:
     """What a call of a node's program makes. Where it fails no other node is left waiting for what it would send: on the host all are told;
     on a GPU, where a call is not waited for, `instead` sends NaNs, and this rank raises."""
     made, error = None, None
@@ -141,20 +124,18 @@ def _on_all(call: Callable[[], Any], instead: Callable[[], Any], group: Group, r
         made = call()
     except Exception as failed:  # noqa: BLE001 - all hear of it
         error = failed
-    if not _waits(group):
-        if error is not None:
-            instead()
-            raise error
-        return made
-    said: list[Any] = [None] * group.size
-    dist.all_gather_object(said, error and (isinstance(error, ValueError), str(error)), group=rails.whole)
-    first = next((one for one in said if one), None)
-    if first is None:
-        return made
-    if error is not None:
+    if _waits(rails.group):
+        _tell(rails, None, error)
+    elif error is not None:
+        instead()
         raise error
-    is_value, text = first
-    raise (ValueError if is_value else RuntimeError)(text)
+    return made
+
+
+def _nans(rails: Rails, *like: tuple[Sequence[int], torch.dtype, torch.device]) -> None:
+    """Sent in the place of sums of these shapes."""
+    for (tokens, *others), dtype, device in like:
+        rails.summed(torch.full((rails.nodes * tokens, *others), torch.nan, dtype=dtype, device=device))
 
 
 def _named(call: Callable[[], Any], experts: int, nodes: int) -> Any:
@@ -168,110 +149,164 @@ def _named(call: Callable[[], Any], experts: int, nodes: int) -> Any:
         raise type(error)(str(error).replace(of_node, of_all)) from error
 
 
-def _require(routed: Sequence[torch.Tensor]) -> None:
-    """Before anything is sent: what is wrong on this rank alone."""
-    x, ids, weights, w1, w2 = routed
-    own, inner, hidden = w1.shape[0], w2.shape[1], x.shape[1]
-    routes = (x.shape[0], ids.shape[1])
-    for name, one, shape, dtypes in (
-        ("topk_ids", ids, routes, (torch.int32, torch.int64)),
-        ("topk_weights", weights, routes, (torch.float32, x.dtype)),
-        ("w1", w1, (own, hidden, 2 * inner), (x.dtype,)),
-        ("w2", w2, (own, inner, hidden), (x.dtype,)),
-    ):
-        if tuple(one.shape) != shape or one.dtype not in dtypes or one.device != x.device:
-            expected = f"{list(shape)} of {' or '.join(map(str, dtypes))} on {x.device}"
+Expected = tuple[str, torch.Tensor, Sequence[int], Sequence[torch.dtype]]
+
+
+def _require(device: torch.device, operands: Sequence[Expected]) -> None:
+    """Raises ValueError for one that is not of that shape, or of one of those dtypes, there."""
+    for name, one, shape, dtypes in operands:
+        if tuple(one.shape) != tuple(shape) or one.dtype not in dtypes or one.device != device:
+            expected = f"{list(shape)} of {' or '.join(map(str, dict.fromkeys(dtypes)))} on {device}"
             raise ValueError(
                 f"{name}: expected {expected}, got {list(one.shape)} of {one.dtype} on {one.device}"
             )
 
 
-def _together(
-    group: Group, what: tuple[Any, ...], x: torch.Tensor, topk: int, y_item: int, others: int = 0
-) -> Rails:
-    """Before the first call of its kind all ranks are asked for it, and the report says what goes between nodes. `others`: bytes of a token
-    beside x that go with it."""
-    rails = rails_of(group)
-    tokens, hidden = x.shape
+_IDS = (torch.int32, torch.int64)
+
+
+def agree(rails: Rails, name: str, look: Callable[[], str]) -> None:
+    """Before anything is sent. `look`: what the call is, alike on all ranks; it raises for what is wrong here. On a GPU the ranks ask each
+    other at the first call of a kind alone."""
+    text, error = "", None
+    try:
+        text = look()
+    except Exception as wrong:  # noqa: BLE001 - all hear of it
+        error = wrong
+    group = rails.group
+    if _waits(group):
+        said = _tell(rails, f"{name} {text}", error)
+        if len(set(said)) > 1:
+            calls = "; ".join(
+                f"rank{'s' * (said.count(one) > 1)} {', '.join(str(rank) for rank, other in enumerate(said) if other == one)}: {one}"
+                for one in dict.fromkeys(said)
+            )
+            raise ValueError(f"syncopate.{name}: the ranks' calls differ: {calls}")
+        return
+    if error is not None:
+        raise error
 
     def made() -> cache.Entry:
-        from ..torch import report
-
-        name, *extents = what
-        require_same_call(name, group, (tokens, hidden, topk), f"{x.dtype} {extents}, over nodes")
-        far = (rails.nodes - 1) * tokens
-        there = far * (hidden * x.element_size() + others)
-        back = far * hidden * y_item
-        needed = 1 - (1 - 1 / rails.nodes) ** topk
-        report.crosses(
-            f"{name} T={tokens},topk={topk},H={hidden},ranks={group.size},nodes={rails.nodes}",
-            f"rank {group.rank} sends {there / 2**20:.3g} MiB of tokens and {back / 2**20:.3g} MiB of sums a call, and receives as much, with "
-            f"{rails.nodes - 1} ranks of other nodes, by torch.distributed before and behind the node's program; of tokens that are "
-            f"routed evenly {needed:.0%} have an expert on a node",
-        )
+        require_same_call(name, group, (), text)
         return cache.Entry(group, reason="over nodes")
 
-    key = (*what, tokens, hidden, topk, x.dtype, id(group), id(rails))
-    cache.find("ops.moe_nodes", group.device == "cuda", key, made)
-    return rails
+    cache.find("ops.moe_nodes", group.device == "cuda", (f"{name} over nodes", text, id(group)), made, MOST)
+
+
+def _report(rails: Rails, name: str, x: torch.Tensor, topk: int, y_item: int, others: int) -> None:
+    """What goes between nodes. `others`: bytes of a token beside x that go with it."""
+    from ..torch import report
+
+    (tokens, hidden), group = x.shape, rails.group
+    far = (rails.nodes - 1) * tokens
+    there = far * (hidden * x.element_size() + others)
+    back = far * hidden * y_item
+    needed = 1 - (1 - 1 / rails.nodes) ** topk
+    report.crosses(
+        f"{name} T={tokens},topk={topk},H={hidden},ranks={group.size},nodes={rails.nodes}",
+        f"rank {group.rank} sends {there / 2**20:.3g} MiB of tokens and {back / 2**20:.3g} MiB of sums a call, and receives as much, with "
+        f"{rails.nodes - 1} ranks of other nodes, by torch.distributed before and behind the node's program; of tokens that are "
+        f"routed evenly {needed:.0%} have an expert on a node",
+    )
+
+
+def _options_told(options: dict[str, Any]) -> str:
+    told = dict(options)
+    if "products" in told:
+        told["products"] = "+".join(map(name_of, told["products"]))
+    if "strategy" in told:
+        told["strategy"] = told["strategy"].to_json()
+    return ",".join(f"{name}={value}" for name, value in told.items())
 
 
 def moe(
-    of_node: Callable[..., torch.Tensor],
+    of_node: Callable[..., tuple[Any, ...]],
     routed: Sequence[torch.Tensor],
-    extents: Sequence[int],
     group: Group,
     parallel: str,
-    scales: Sequence[torch.Tensor] | None,
-    out_dtype: torch.dtype | None,
+    scales: Sequence[torch.Tensor] | None = None,
+    out_dtype: torch.dtype | None = None,
+    part: str = "whole",
     **options: Any,
-) -> torch.Tensor:
-    """sy.ops.moe, `of_node` itself, of x, ids, weights, w1 and w2, which have been looked at, and whose `extents` are (T, E, topk, H, F),
-    over the nodes of `group`. `options`: its others."""
+) -> tuple[Any, ...]:
+    """y of x, ids, weights, w1 and w2 over the nodes of `group`; whatever else `of_node` makes of all ranks' x, of their ids of the node's
+    experts, their weights, w1, w2, the node's Group, and scales; and these ids and weights. `options`: as of sy.ops.moe."""
+    from .mixture_function import extents_of
+
     x, ids, weights, w1, w2 = routed
-    tokens, experts, topk, hidden, inner = extents
-    _require(routed)
-    y_dtype = out_dtype or (x.dtype if scales is None else torch.bfloat16)
+    rails = rails_of(group)
+    is_fp8 = x.dtype == torch.float8_e4m3fn
+    y_dtype = out_dtype or (torch.bfloat16 if is_fp8 else x.dtype)
+
+    def look() -> str:
+        tokens, experts, topk, hidden, inner = extents_of(x, ids, w1, w2, group.size, parallel)
+        own, columns = w1.shape[0], w2.shape[1]
+        _require(x.device, (
+            ("topk_ids", ids, (tokens, topk), _IDS), ("topk_weights", weights, (tokens, topk), (torch.float32, y_dtype)),
+            ("w1", w1, (own, hidden, 2 * columns), (x.dtype,)), ("w2", w2, (own, columns, hidden), (x.dtype,)),
+        ))  # fmt: skip
+        kind = ""
+        own_products(options.get("products"), options["activation"], part, scales)
+        if is_fp8:
+            kind = f",scales={kind_of_scales(scales, tokens, own, hidden, columns)}"
+            names = ("scale_x", "scale_w1", "scale_w2")
+            _require(
+                x.device,
+                [(n, one, one.shape, (torch.float32,)) for n, one in zip(names, scales, strict=True)],
+            )
+        extents = f"T={tokens},E={experts},topk={topk},H={hidden},F={inner},parallel={parallel},part={part}"
+        dtypes = f"{x.dtype},ids={ids.dtype},weights={weights.dtype}{kind},out={y_dtype}"
+        return f"{extents},{dtypes},{_options_told(options)}"
+
+    agree(rails, "moe", look)
+    tokens, experts, topk, hidden, _ = extents_of(x, ids, w1, w2, group.size, parallel)
     others = topk * (ids.element_size() + weights.element_size())
-    scale_x = None if scales is None else scales[0]
-    if scale_x is not None and scale_x.shape[:1] != (tokens,):
-        raise ValueError(f"scales: expected one of x for each of {tokens} rows, got {list(scale_x.shape)}")
-    if scale_x is not None:
-        others += scale_x[0].numel() * scale_x.element_size()
-    asking = wanted({"x": x, "topk_weights": weights, "w1": w1, "w2": w2})
-    said = [f"{name}={value}" for name, value in options.items() if name in ("activation", "bound", "over")]
-    what = (
-        "moe",
-        experts,
-        inner,
-        parallel,
-        str(ids.dtype),
-        str(weights.dtype),
-        scales is not None,
-        *said,
-        *asking,
-    )
-    rails = _together(group, what, x, topk, y_dtype.itemsize, others)
     all_ids = rails.gathered(ids)
     if parallel == "expert":
         all_ids = _own_experts(all_ids, experts, rails)
-    if scale_x is not None:
-        options |= {"scales": [rails.gathered(scale_x), *scales[1:]], "out_dtype": out_dtype}
-    if scales is None:
-        all_x, all_weights = _Gathered.apply(x, weights, rails)
-    else:
-        all_x, all_weights = rails.gathered(x), rails.gathered(weights)
+    all_scales = scales
+    if scales is not None:
+        others += scales[0][0].numel() * scales[0].element_size()
+        all_scales = [rails.gathered(scales[0]), *scales[1:]]
+    _report(rails, "moe", x, topk, y_dtype.itemsize, others)
+    all_x, all_weights = rails.gathered(x), rails.gathered(weights)
 
-    def call() -> torch.Tensor:
-        return of_node(all_x, all_ids, all_weights, w1, w2, rails.node, parallel=parallel, **options)
+    def call() -> tuple[Any, ...]:
+        return of_node(all_x, all_ids, all_weights, w1, w2, rails.node, all_scales)
 
-    def named() -> torch.Tensor:
+    def named() -> tuple[Any, ...]:
         return _named(call, experts, rails.nodes) if parallel == "expert" else call()
 
-    def instead() -> None:
-        rails.summed(torch.full((rails.nodes * tokens, hidden), torch.nan, dtype=y_dtype, device=x.device))
+    y, *kept = _on_all(named, lambda: _nans(rails, ((tokens, hidden), y_dtype, x.device)), rails)
+    return rails.summed(y), *kept, all_ids, all_weights
 
-    return _Summed.apply(_on_all(named, instead, group, rails), rails)
+
+def no_tokens(group: Group, name: str, topk: int) -> None:
+    """Where T is 0 here, it is on all ranks."""
+    if _waits(group):
+        agree(rails_of(group), name, lambda: f"T=0,topk={topk}")
+
+
+def backward(
+    of_node: Callable[[torch.Tensor, Group], tuple[torch.Tensor, ...]],
+    grad: torch.Tensor,
+    weights: torch.Tensor,
+    group: Group,
+) -> tuple[torch.Tensor, ...]:
+    """Gradients of x, weights, w1 and w2 of a call whose y has the gradient `grad`: `of_node` makes, of all ranks' gradients, a node's."""
+    rails = rails_of(group)
+    if _waits(group):
+        agree(
+            rails,
+            "moe_backward",
+            lambda: f"{list(grad.shape)} {grad.dtype} {list(weights.shape)} {weights.dtype}",
+        )
+    all_grad = rails.gathered(grad)
+    sums = ((grad.shape, grad.dtype, grad.device), (weights.shape, weights.dtype, weights.device))
+    dx, dweights, dw1, dw2 = _on_all(
+        lambda: of_node(all_grad, rails.node), lambda: _nans(rails, *sums), rails
+    )
+    return rails.summed(dx), rails.summed(dweights), dw1, dw2
 
 
 @dataclass
@@ -279,7 +314,6 @@ class HandleOverNodes(Handle):
     """As a Handle; `ids` to `sent` are of this node's ranks, each with the tokens of all nodes."""
 
     inner: Handle
-    group: Group
     rails: Rails
     went: torch.Tensor  # [T, topk], on any node
 
@@ -300,13 +334,20 @@ def dispatch(
     **options: Any,
 ) -> tuple[torch.Tensor, Handle]:
     """sy.ops.dispatch, `of_node` itself, over the nodes of `group`."""
-    if experts % group.size != 0:
-        raise ValueError(f"moe: E={experts} experts are no multiple of {group.size} ranks")
-    if ids.shape[0] != x.shape[0]:
-        raise ValueError(f"topk_ids: expected [{x.shape[0]}, topk], got {list(ids.shape)}")
-    rails = _together(
-        group, ("dispatch", experts, str(ids.dtype)), x, ids.shape[1], 0, ids.shape[1] * ids.element_size()
-    )
+    rails = rails_of(group)
+
+    def look() -> str:
+        (tokens, hidden), topk = x.shape, ids.shape[1]
+        if experts % group.size != 0 or experts < 1:
+            raise ValueError(f"moe: E={experts} experts are no multiple of {group.size} ranks")
+        if tokens < 1:
+            raise ValueError("x: expected at least one token on each rank")
+        _require(x.device, (("x", x, x.shape, tuple(DTYPE_NAMES)), ("topk_ids", ids, (tokens, topk), _IDS)))
+        told = f"{x.dtype},ids={ids.dtype},{_options_told(options)}"
+        return f"T={tokens},E={experts},topk={topk},H={hidden},{told}"
+
+    agree(rails, "dispatch", look)
+    _report(rails, "dispatch", x, ids.shape[1], 0, ids.shape[1] * ids.element_size())
     own_ids = _own_experts(rails.gathered(ids), experts, rails)
     all_x = rails.gathered(x)
 
@@ -321,11 +362,9 @@ def dispatch(
             torch.zeros_like(own_ids, dtype=torch.bool), own_ids.new_full((2,), 2**31 - 1, dtype=torch.int32)
         )
 
-    rows, inner = _on_all(lambda: _named(call, experts, rails.nodes), instead, group, rails)
+    rows, inner = _on_all(lambda: _named(call, experts, rails.nodes), instead, rails)
     went, status = tell(inner.taken, inner.status[:2])
-    return rows, HandleOverNodes(
-        **vars(inner) | {"status": status}, inner=inner, group=group, rails=rails, went=went
-    )
+    return rows, HandleOverNodes(**vars(inner) | {"status": status}, inner=inner, rails=rails, went=went)
 
 
 def combine(
@@ -336,16 +375,20 @@ def combine(
 ) -> torch.Tensor:
     """sy.ops.combine, `of_node` itself, of what went over nodes."""
     rails = handle.rails
-    if weights is not None and weights.shape != handle.went.shape:
-        raise ValueError(f"topk_weights: expected {list(handle.went.shape)}, got {list(weights.shape)}")
+    (tokens, topk), hidden, device = handle.went.shape, handle.operator.hidden, handle.went.device
+
+    def look() -> str:
+        expected: list[Expected] = [("rows", rows, (len(handle.origin), hidden), tuple(DTYPE_NAMES))]
+        if weights is not None:
+            expected.append(("topk_weights", weights, (tokens, topk), (torch.float32, rows.dtype)))
+        _require(device, expected)
+        return f"T={tokens},topk={topk},H={hidden},{rows.dtype},weights={None if weights is None else weights.dtype}"
+
+    agree(rails, "combine", look)
     all_weights = None if weights is None else rails.gathered(weights)
-    tokens, hidden = handle.went.shape[0], rows.shape[1]
-
-    def instead() -> None:
-        rails.summed(
-            torch.full((rails.nodes * tokens, hidden), torch.nan, dtype=rows.dtype, device=rows.device)
-        )
-
-    return rails.summed(
-        _on_all(lambda: of_node(rows, all_weights, handle.inner), instead, handle.group, rails)
+    made = _on_all(
+        lambda: of_node(rows, all_weights, handle.inner),
+        lambda: _nans(rails, ((tokens, hidden), rows.dtype, device)),
+        rails,
     )
+    return rails.summed(made)
