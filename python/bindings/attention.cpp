@@ -107,27 +107,42 @@ nb::list to_list(const std::vector<tune::Candidate>& candidates) {
     return made;
 }
 
+ops::AttentionTask make_task(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
+                             const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
+                             bool causal, std::int64_t window, const std::array<std::int32_t, 2>& tile,
+                             const std::string& kind, std::int32_t inner, std::int32_t split,
+                             std::int32_t parts, std::int32_t nodes, std::optional<std::int64_t> bounded,
+                             bool gathered) {
+    const auto& [batch, heads, kv_heads, length, head_dim] = shape;
+    return {.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
+            .sequence = to_sequence(length, documents, causal, window),
+            .rows = to_rows_of_ranks(rows),
+            .kind = kind,
+            .inner = inner,
+            .split = split,
+            .parts = parts,
+            .tile = {.block_m = tile[0], .block_n = tile[1]},
+            .nodes = nodes,
+            .bounded = bounded,
+            .gathered = gathered};
+}
+
 /// (strategy, µs, whether these were measured, note)
-nb::tuple choose_attention(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
-                           const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
-                           bool causal, std::int64_t window, const std::string& kernel,
-                           const std::array<std::int32_t, 2>& tile, std::int32_t inner,
-                           const std::string& kind, std::int32_t nodes, std::optional<std::int64_t> bounded,
+nb::tuple choose_attention(const ops::AttentionTask& task, const std::string& kernel,
                            const std::string& device, bool cuda, bool unfused, const std::string& spec,
                            const std::string& hash, const std::string& versions,
                            const std::string& machine_name) {
-    const auto& [batch, heads, kv_heads, length, head_dim] = shape;
-    tune::AttentionProblem problem{.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
-                                   .sequence = to_sequence(length, documents, causal, window),
-                                   .rows = to_rows_of_ranks(rows),
-                                   .kernel = {.tile = {.block_m = tile[0], .block_n = tile[1]}},
-                                   .inner = inner,
-                                   .nodes = nodes,
-                                   .kind = kind};
+    tune::AttentionProblem problem{.shape = task.shape,
+                                   .sequence = task.sequence,
+                                   .rows = task.rows,
+                                   .kernel = {.tile = task.tile},
+                                   .inner = task.inner,
+                                   .nodes = task.nodes,
+                                   .kind = task.kind,
+                                   .bounded = task.bounded};
     if (kernel == "gluon") problem.kernel.name = tune::AttentionKernelName::gluon;
-    problem.bounded = bounded;
-    const tune::Machine machine =
-        machine_of(machine_name, device, static_cast<std::int32_t>(rows.size()) / nodes);
+    const auto ranks = static_cast<std::int32_t>(task.rows.size());
+    const tune::Machine machine = machine_of(machine_name, device, ranks / task.nodes);
     if (!spec.empty()) problem.spec = unwrap(ops::parse_problem(spec));
     const Known known(hash, device, versions, cuda);
     const fuse::Device on = cuda ? fuse::Device::cuda : fuse::Device::host;
@@ -149,27 +164,6 @@ nb::object to_passes(const std::optional<plan::AttentionPasses>& passes) {
         slices.append(of_pass);
     }
     return nb::make_tuple(passes->width, to_lists(passes->places), slices);
-}
-
-ops::AttentionOutline outline(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
-                              const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
-                              bool causal, std::int64_t window, const std::string& kind, std::int32_t inner,
-                              std::int32_t split, const std::array<std::int32_t, 2>& tile,
-                              std::optional<std::int64_t> bounded, std::int32_t nodes, std::int32_t parts,
-                              bool gathered) {
-    const auto& [batch, heads, kv_heads, length, head_dim] = shape;
-    return unwrap(
-        ops::attention_outline({.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
-                                .sequence = to_sequence(length, documents, causal, window),
-                                .rows = to_rows_of_ranks(rows),
-                                .kind = kind,
-                                .inner = inner,
-                                .split = split,
-                                .parts = parts,
-                                .tile = {.block_m = tile[0], .block_n = tile[1]},
-                                .nodes = nodes,
-                                .bounded = bounded,
-                                .gathered = gathered}));
 }
 
 nb::dict to_dict(const tune::TileConfig& tile) {
@@ -197,26 +191,6 @@ nb::object attention_tiles(const std::string& kernel, std::int64_t head_dim, boo
     return tile ? nb::object(to_dict(*tile)) : nb::none();
 }
 
-ops::AttentionBackwardTask backward_task(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
-                                         const std::vector<RowList>& rows,
-                                         const std::vector<std::int64_t>& documents, bool causal,
-                                         std::int64_t window, const std::array<std::int32_t, 2>& tile,
-                                         bool gluon, bool deterministic, bool kept,
-                                         std::optional<std::int64_t> bounded, std::int32_t nodes,
-                                         std::int32_t parts) {
-    const auto& [batch, heads, kv_heads, length, head_dim] = shape;
-    return {.forward = {.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
-                        .sequence = to_sequence(length, documents, causal, window),
-                        .rows = to_rows_of_ranks(rows),
-                        .parts = parts,
-                        .tile = {.block_m = tile[0], .block_n = tile[1]},
-                        .nodes = nodes,
-                        .bounded = bounded},
-            .gluon = gluon,
-            .deterministic = deterministic,
-            .kept = kept};
-}
-
 ops::AttentionBackwardTask of_kind(const ops::AttentionBackwardTask& task, const std::string& kind,
                                    std::int32_t inner, std::int32_t split) {
     ops::AttentionBackwardTask made = task;
@@ -240,11 +214,12 @@ void bind_backward(nb::module_& m) {
             "passes", [](const ops::AttentionBackwardOutline& made) { return to_passes(made.passes); },
             "As of AttentionOutline.");
     nb::class_<ops::AttentionBackwardTask>(m, "AttentionBackwardTask",
-                                           "What is asked of the backward of attention, but its kind.");
-    m.def("attention_backward_task", &backward_task, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
-          nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("tile"), nb::kw_only(),
-          nb::arg("gluon") = false, nb::arg("deterministic") = false, nb::arg("kept") = false,
-          nb::arg("bounded") = nb::none(), nb::arg("nodes") = 1, nb::arg("parts") = 0);
+                                           "What is asked of the backward of attention, but its kind.")
+        .def(nb::new_([](const ops::AttentionTask& forward, bool gluon, bool deterministic, bool kept) {
+                 return ops::AttentionBackwardTask{
+                     .forward = forward, .gluon = gluon, .deterministic = deterministic, .kept = kept};
+             }),
+             nb::arg("forward"), nb::arg("gluon"), nb::arg("deterministic"), nb::arg("kept"));
     m.def(
         "attention_backward",
         [](const ops::AttentionBackwardTask& task, const std::string& kind, std::int32_t inner,
@@ -303,10 +278,15 @@ void bind_outline(nb::module_& m) {
             "passes", [](const ops::AttentionOutline& made) { return to_passes(made.passes); },
             "None, or: rows that a rank has at once, by rank the places that it fills, and by pass and rank "
             "what lies there, ((begin, end), the first row that is new).");
-    m.def("attention", &outline, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"), nb::arg("documents"),
-          nb::arg("causal"), nb::arg("window"), nb::arg("kind"), nb::arg("inner"), nb::arg("split"),
-          nb::arg("tile"), nb::arg("bounded").none(), nb::arg("nodes"), nb::arg("parts"),
-          nb::arg("gathered") = false);
+    nb::class_<ops::AttentionTask>(m, "AttentionTask",
+                                   "What is asked of attention (ops/attention.hpp); tile: block_m, block_n.")
+        .def(nb::new_(&make_task), nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"), nb::arg("documents"),
+             nb::arg("causal"), nb::arg("window"), nb::arg("tile"), nb::kw_only(), nb::arg("kind") = "auto",
+             nb::arg("inner") = 0, nb::arg("split") = 1, nb::arg("parts") = 0, nb::arg("nodes") = 1,
+             nb::arg("bounded") = nb::none(), nb::arg("gathered") = false);
+    m.def(
+        "attention", [](const ops::AttentionTask& task) { return unwrap(ops::attention_outline(task)); },
+        nb::arg("task"));
     m.def("attention_objection", &ops::attention_objection, nb::arg("kind"), nb::arg("ranks"),
           nb::arg("heads"), nb::arg("inner"));
     m.def(
@@ -364,15 +344,10 @@ each rank has them.)");
         R"(The rows of a sequence that each rank holds, cut at multiples of `block`: "contiguous", "zigzag" (the r-th and the r-th
 from behind of 2 · ranks parts) or "documents" (so in each; `documents`: where each begins, and the end of the
 last). `group`: so many neighbours share tiles, and only what all of them hold is cut so.)");
-    m.def("choose_attention", &choose_attention, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
-          nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kernel"), nb::arg("tile"),
-          nb::arg("inner") = 0, nb::arg("kind") = "auto", nb::arg("nodes") = 1,
-          nb::arg("bounded") = nb::none(), nb::arg("device") = "", nb::arg("cuda") = false,
-          nb::arg("unfused") = false, nb::arg("spec") = "", nb::arg("hash") = "", nb::arg("versions") = "",
-          nb::arg("machine") = "",
-          "(strategy, µs, whether these were measured, why), as of tune.choose. tile: block_m, block_n. "
-          "spec: that says "
-          "all of it.");
+    m.def("choose_attention", &choose_attention, nb::arg("task"), nb::arg("kernel"), nb::arg("device") = "",
+          nb::arg("cuda") = false, nb::arg("unfused") = false, nb::arg("spec") = "", nb::arg("hash") = "",
+          nb::arg("versions") = "", nb::arg("machine") = "",
+          "(strategy, µs, whether these were measured, why), as of tune.choose. spec: that says all of it.");
     m.def("attention_kernel", &attention_kernel, nb::arg("shape"), nb::arg("dtype"), nb::arg("ranks"),
           nb::arg("scale"), nb::arg("cuda"), nb::arg("hopper"),
           "The kernel that runs (tune/play/attention.hpp): its name, \"gluon\" or \"triton\", its tiles, and "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from .. import _syncopate, trace
-from ..call.arguments import DTYPE_NAMES, torch_dtype
+from ..call.arguments import torch_dtype
 from ..call.in_graphs import refuse_tracing, runs_whole
 from ..call.places import check_operand, require_apart, require_pair, written
 from ..call.prepared import Prepared, timing
@@ -186,13 +186,12 @@ class Attention:
 
     def _set_up(self, most: int | None) -> AttentionPasses | AttentionAtOnce:
         """`most`: rows of K and V at once; 0: as many as two ranks hold; None: all (C++: ops/attention.hpp)."""
-        kernel, tile = self.kernel, self.tiling
-        problem = kernel.problem
-        made = _syncopate.ops.attention(
-            problem.shape, DTYPE_NAMES[self.dtype], self.all_rows, self.documents, self.causal, self.window, self.kind,
-            self.inner, self.split, (tile.block_m, tile.block_n), most, self.group.nodes, self.parts,
-            self.strategy.unfused,
+        kernel = self.kernel
+        task = kernel.problem.task(
+            self.all_rows, self.tiling, kind=self.kind, inner=self.inner, split=self.split, parts=self.parts,
+            nodes=self.group.nodes, bounded=most, gathered=self.strategy.unfused,
         )  # fmt: skip
+        made = _syncopate.ops.attention(task)
         kernel.relays = made.relays
         if made.passes is not None:
             return AttentionPasses(
@@ -350,29 +349,23 @@ class Attention:
     def _by_plain_kernel(self) -> Attention:
         """This operator by the plain kernel, with the same rows on each rank."""
         if self._recorded is None:
-            self._recorded = Attention(
-                self.b,
-                self.h,
-                self.hkv,
-                self.s,
-                self.d,
-                self.dtype,
-                self.group,
-                causal=self.causal,
-                kind=self.kind,
-                window=self.window,
-                cu_seqlens=self.documents or None,
-                scale=self.scale,
-                sharding=self.sharding,
-                split=self.split,
-                parts=self.parts,
-                inner=self.inner,
-                tiling=attention_tiling(self.padded_d, self.group.device),
-                strategy=self.strategy,
-                rows=self.all_rows,
-                bounded=self.bounded,
-                **self._timing,
+            names = (
+                "causal",
+                "kind",
+                "window",
+                "scale",
+                "sharding",
+                "split",
+                "parts",
+                "inner",
+                "strategy",
+                "bounded",
             )
+            self._recorded = Attention(
+                self.b, self.h, self.hkv, self.s, self.d, self.dtype, self.group, cu_seqlens=self.documents or None,
+                rows=self.all_rows, tiling=attention_tiling(self.padded_d, self.group.device),
+                **{name: getattr(self, name) for name in names}, **self._timing,
+            )  # fmt: skip
         return self._recorded
 
     def unfused(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -109,12 +109,11 @@ class AttentionBackward(BackwardLaunches):
         self._first_row = sum(map(count_rows, self.all_rows[: self.group.rank]))
 
         def task(parts: int = 0) -> Any:
-            return _syncopate.ops.attention_backward_task(
-                problem.shape, DTYPE_NAMES[problem.dtype], self.all_rows, list(problem.documents), problem.causal, problem.window,
-                (self.block_m, self.block_n), gluon=self.is_gluon, deterministic=deterministic, kept=self.kept,
-                bounded=None if not bounded else 0 if bounded is True else int(bounded), nodes=self.group.nodes,
-                parts=parts,
+            of_forward = problem.task(
+                self.all_rows, self, parts=parts, nodes=self.group.nodes,
+                bounded=None if not bounded else 0 if bounded is True else int(bounded),
             )  # fmt: skip
+            return _syncopate.ops.AttentionBackwardTask(of_forward, self.is_gluon, deterministic, self.kept)
 
         def outlined() -> Any:
             exchanged, pieces = self.kind == "ulysses", options.get("split")

@@ -15,7 +15,8 @@ from ..kernels import attention_backward as kernels
 from ..kernels.attention_backward_tables import seen_extents
 from ..plans import Rows
 from .attention_backward_tables import Tables, count_rows, cut_rows, joined, padded, tables_of
-from .attention_passes import Slice, seen_rows
+from .attention_passes import Slice
+from .attention_rules import seen_rows
 
 if TYPE_CHECKING:
     from ..group import Group

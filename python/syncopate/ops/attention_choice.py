@@ -43,12 +43,13 @@ def chosen(
     with group.calling(op._what):
         if stored:
             search_if_asked(op.spec, group)
+        task = kernel.problem.task(
+            op.all_rows, op.tiling, kind=op.kind, inner=op.inner, nodes=group.nodes, bounded=most
+        )
         found, _, *why = _syncopate.choose_attention(
-            kernel.problem.shape, DTYPE_NAMES[op.dtype], op.all_rows, op.documents, op.causal, op.window,
-            "gluon" if op.is_gluon else "triton", (op.tiling.block_m, op.tiling.block_n), op.inner, op.kind, group.nodes, most,
-            device, cuda=group.device == "cuda", unfused=group.process_group is not None and strategy is None,
-            spec=op.spec if stored else "", hash=stored.get("kernel", ""), versions=stored.get("versions", ""),
-            machine=group.machine,
+            task, "gluon" if op.is_gluon else "triton", device, group.device == "cuda",
+            unfused=group.process_group is not None and strategy is None, spec=op.spec if stored else "",
+            hash=stored.get("kernel", ""), versions=stored.get("versions", ""), machine=group.machine,
         )  # fmt: skip
         found, (measured, op.why) = shared(found, why, group)
     if strategy is not None:

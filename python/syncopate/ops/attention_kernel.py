@@ -47,6 +47,11 @@ class AttentionProblem:
     def shape(self) -> tuple[int, int, int, int, int]:
         return self.b, self.h, self.hkv, self.s, self.d
 
+    def task(self, rows: Sequence[Rows], tiling: Any, **asked: Any) -> _syncopate.ops.AttentionTask:
+        """As C++ is told of it (ops/attention.hpp), and of what is asked besides. `rows`: by rank."""
+        seen = list(self.documents), self.causal, self.window, (tiling.block_m, tiling.block_n)
+        return _syncopate.ops.AttentionTask(self.shape, DTYPE_NAMES[self.dtype], rows, *seen, **asked)
+
 
 class AttentionKernel:
     """`tiling`: of the plain kernel, or a GluonAttentionTiling; None: of the kernel that C++ chooses (tune/play/attention.hpp), and

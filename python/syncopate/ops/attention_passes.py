@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +22,7 @@ from ..face.fused import FusedKernel
 from ..kernels.attention_pass import attention_pass
 from ..plans import Rows
 from ..trace.record import Trace, recorder_of, without_signals
+from .attention_rules import seen_rows
 
 if TYPE_CHECKING:
     from ..strategy import Strategy
@@ -44,21 +44,6 @@ class Tables:
 
     positions: torch.Tensor
     documents: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None
-
-
-def seen_rows(rows: Rows, s: int, causal: bool, window: int, documents: Sequence[int]) -> torch.Tensor:
-    """Of each of these rows of a sequence the first row that it sees, and past the last one, [2, rows]."""
-    row = torch.cat([torch.arange(begin, end) for begin, end in rows] or [torch.arange(0)])
-    first, last = torch.zeros_like(row), torch.full_like(row, s)
-    for begin, end in pairwise(documents):
-        inside = (row >= begin) & (row < end)
-        first[inside], last[inside] = begin, end
-    if window:
-        first = torch.maximum(first, row - window + 1)
-        last = torch.minimum(last, row + window)
-    if causal:
-        last = torch.minimum(last, row + 1)
-    return torch.stack([first, last])
 
 
 class AttentionPasses:
@@ -139,11 +124,6 @@ class AttentionPasses:
             local += run[1] - run[0]
         return made
 
-    @property
-    def heap_bytes(self) -> int:
-        """Of each rank's memory that all map."""
-        return self.prepare().artifact.heap_bytes
-
     def prepare(self) -> Prepared:
         """Fuses and compiles on first use. Collective."""
         if self.prepared is None:
@@ -209,17 +189,6 @@ class AttentionPasses:
         shape = (self.b, self.h, self.most_rows)
         q = torch.empty(*shape, self.d, dtype=self.dtype, device=self.device)
         return [q, q, torch.empty(shape, dtype=torch.float32, device=self.device)]
-
-    def reset(self) -> None:
-        self.fused.reset()
-
-    def check(self) -> None:
-        self.fused.check()
-
-    @property
-    def calls_differ(self) -> bool:
-        """Whether the ranks called different operators in a call of it: its next call sets it up anew."""
-        return self.fused.calls_differ
 
     def close(self) -> None:
         """Frees the heap. Collective."""

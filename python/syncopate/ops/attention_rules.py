@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 from .. import _syncopate
 from ..call.arguments import require_whole
+from ..plans import Rows
 
 KINDS = ("all_gather", "ring", "double_ring", "ulysses", "ulysses_ring")
 HEAD_DIMS = (64, 128, 256)  # those that the kernels have tiles for
@@ -70,6 +72,21 @@ def padded_head(d: int, device: str) -> int:
     return size
 
 
+def seen_rows(rows: Rows, s: int, causal: bool, window: int, documents: Sequence[int]) -> torch.Tensor:
+    """Of each of these rows of a sequence the first row that it sees, and past the last one, [2, rows]."""
+    row = torch.cat([torch.arange(begin, end) for begin, end in rows] or [torch.arange(0)])
+    first, last = torch.zeros_like(row), torch.full_like(row, s)
+    for begin, end in pairwise(documents):
+        inside = (row >= begin) & (row < end)
+        first[inside], last[inside] = begin, end
+    if window:
+        first = torch.maximum(first, row - window + 1)
+        last = torch.minimum(last, row + window)
+    if causal:
+        last = torch.minimum(last, row + 1)
+    return torch.stack([first, last])
+
+
 def plain_tables(
     s: int, documents: Sequence[int], tiling: AttentionTiling, causal: bool, window: int
 ) -> dict[str, torch.Tensor]:
@@ -81,15 +98,7 @@ def plain_tables(
             "bounds_ptr": torch.zeros(1, 4, dtype=torch.int32),
             "seen_ptr": torch.zeros(2, 1, dtype=torch.int32),
         }
-    row = torch.arange(s)
-    number = torch.bucketize(row, torch.tensor(documents[1:]), right=True)
-    cuts = torch.tensor(documents)
-    first, last = cuts[number], cuts[number + 1]
-    if window:
-        first = torch.maximum(first, row - window + 1)
-        last = torch.minimum(last, row + window)
-    if causal:
-        last = torch.minimum(last, row + 1)
+    first, last = seen_rows([(0, s)], s, causal, window, documents)
     bounds = []
     for a, b in zip(first.split(m), last.split(m), strict=True):
         low, high = int(a.min()) // n * n, int(b.max())

@@ -120,11 +120,6 @@ class AttentionAtOnce:
 
         prepared.launch_alone("alone", full)
 
-    @property
-    def calls_differ(self) -> bool:
-        """Whether the ranks called different operators in a call of it: its next call sets it up anew."""
-        return self.fused.calls_differ
-
     def close(self) -> None:
         """Frees the heap. Collective."""
         self.prepared = self.executable = None
