@@ -143,6 +143,13 @@ def check_named(size: int) -> None:
             torch.testing.assert_close(leaf.grad.double(), wanted, rtol=3e-2, atol=3e-2)
         sys.modules["a_late_one"] = late = types.ModuleType("a_late_one")
         late.attend = functional.scaled_dot_product_attention
+    for reentrant in (False, True):  # blocks that run again behind the end
+        leaves = [one.clone().requires_grad_() for one in own]
+        with sy.context_parallel():
+            o = checkpoint(call, *leaves, use_reentrant=reentrant)
+        o.backward(given_grad)
+        for leaf, wanted in zip(leaves, own_grads, strict=True):
+            torch.testing.assert_close(leaf.grad.double(), wanted, rtol=3e-2, atol=3e-2)
     expect(torch.allclose(within(*own), alone, atol=2e-2), "compiled within, behind the end")
     expect(
         late.attend is named is functional.scaled_dot_product_attention is original, "names behind the end"

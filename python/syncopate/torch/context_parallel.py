@@ -37,6 +37,7 @@ from ..call.arguments import elements_of, require_whole
 from ..face.rows import require_sharding
 from ..group import the_process_group
 from . import report
+from .checkpoints import Checkpoints
 from .function_names import Names
 from .local_attention import Refusal
 
@@ -58,7 +59,8 @@ def context_parallel(
 ) -> Iterator[None]:
     """Within it, torch.nn.functional.scaled_dot_product_attention is that of the whole sequence, by whatever name a module has for
     it, in all threads, also where an object holds it, or a program that was traced, scripted or exported calls it as torch.ops.aten's; and
-    functions that attend to a rank's rows alone are a ValueError (local_attention.py). What was compiled before with such an object, and
+    functions that attend to a rank's rows alone are a ValueError (local_attention.py). What is checkpointed in it attends so
+    again, wherever the backward is. What was compiled before with such an object, and
     attention that is written out, are left: a context in which no attention was taken says so by a warning, and sy.report() how many
     were. `group`: a mesh of one axis, or a process group, whose ranks hold the rows; default: the world.
     DTensors say it themselves. `sharding`, `cu_seqlens`, `kind` and `length`: as of sy.ops.attention; `window` likewise, which
@@ -80,23 +82,7 @@ def context_parallel(
         "window": window,
         "length": length,
     }
-    with _lock:
-        ours = _Sharded(getattr(functional, _FUNCTION), members, options)
-        if not _standing_in:
-            _outside.attentions = _attentions()
-            _outside.fast = torch.backends.mha.get_fastpath_enabled()
-            _outside.by_modules = functional.multi_head_attention_forward
-            functional.multi_head_attention_forward = _without_weights(_outside.by_modules)
-        _standing_in.append(ours)
-        try:
-            _names.replace(ours)
-            _refusal.begin()
-            _outside.library = _outside.library or _in_dispatcher()
-            # Modules in eval() attend by it, without that function.
-            torch.backends.mha.set_fastpath_enabled(False)
-        except BaseException:
-            _leave(ours)
-            raise
+    ours = _enter(members, options)
     ended = none = False
     try:
         yield
@@ -109,6 +95,45 @@ def context_parallel(
         warnings.warn(_NONE_TAKEN, stacklevel=3)
 
 
+def _enter(members: Any, options: dict[str, Any]) -> _Sharded:
+    with _lock:
+        ours = _Sharded(getattr(functional, _FUNCTION), members, options)
+        if not _standing_in:
+            _outside.attentions = _attentions()
+            _outside.fast = torch.backends.mha.get_fastpath_enabled()
+            _outside.by_modules = functional.multi_head_attention_forward
+            functional.multi_head_attention_forward = _without_weights(_outside.by_modules)
+        _standing_in.append(ours)
+        try:
+            _names.replace(ours)
+            _refusal.begin()
+            _checkpoints.begin()
+            _outside.library = _outside.library or _in_dispatcher()
+            # Modules in eval() attend by it, without that function.
+            torch.backends.mha.set_fastpath_enabled(False)
+        except BaseException:
+            _leave(ours)
+            raise
+    return ours
+
+
+def _as_now(block: Any) -> Any:
+    """A block that is checkpointed: where it runs again behind the context, or within another one, it does so in one like this."""
+    within = _standing_in[-1:]  # in other threads none may be there any more
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not within or _standing_in[-1:] == within:
+            return block(*args, **kwargs)
+        again = _enter(*within[0].how)
+        try:
+            return block(*args, **kwargs)
+        finally:
+            with _lock:
+                _leave(again)
+
+    return run
+
+
 def _leave(ours: _Sharded) -> bool:
     """Whether it was the last one, and all is as it was before."""
     _standing_in.remove(ours)
@@ -117,6 +142,7 @@ def _leave(ours: _Sharded) -> bool:
         return False
     _names.restore()
     _refusal.end()
+    _checkpoints.end()
     if _outside.library is not None:
         _outside.library._destroy()
         _outside.library = None
@@ -180,7 +206,8 @@ class _Sharded:
 
     def __init__(self, before: Any, group: Any, options: dict[str, Any]) -> None:
         self.__name__, self.__module__ = _FUNCTION, functional.__name__
-        self.before, self._group, self._options = before, group, options
+        self.before, self.how = before, (group, options)
+        self._group, self._options = group, options
 
     def __call__(
         self,
@@ -294,6 +321,7 @@ class _Outside:
 
 _names = Names(functional, _FUNCTION, torch._C._nn.scaled_dot_product_attention, _Sharded)
 _refusal = Refusal()
+_checkpoints = Checkpoints(_as_now)
 _standing_in: list[_Sharded] = []  # contexts that have not ended; the innermost is the last
 _outside = _Outside()
 _lock = threading.Lock()
