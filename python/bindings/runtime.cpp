@@ -192,9 +192,6 @@ void bind_rendezvous(nb::module_& module) {
         .def(
             "set_budget", [](Rendezvous& of, std::uint64_t bytes) { of.memory().set_budget(bytes); },
             "bytes"_a, "Bytes that the group's heaps may take together on this rank's device; 0: no bound.")
-        .def(
-            "count", [](Rendezvous& of, Rendezvous& other) { of.memory().count(other.memory()); }, "other"_a,
-            "What the heaps of `other` take counts against this budget, too.")
         .def_prop_ro(
             "memory",
             [](Rendezvous& of) {
