@@ -213,7 +213,7 @@ def _gather(x, w, group_name, bias=None, *, activation="", axis=0):
 def all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0):
     shards = 1 if axis else unfused.size_of(group_name)
     require_product(x, w, bias, columns_of(axis, group_name), activation, shards)
-    y = fused.all_gather_matmul(x, w, group_name, bias, activation, axis)
+    y = fused.pair("all_gather_matmul", x, w, group_name, bias, activation=activation, axis=axis)
     if y is not None:
         return y
     _learn_pair("all_gather_matmul", group_name, biased=bias is not None, activation=activation, axis=axis)
@@ -261,7 +261,7 @@ def _pair(name, x, w, group_name, bias, shared=False):
     require_product(x, w, bias)
     if shared:
         require_shares(x, group_name)
-    y = fused.sent(name, x, w, group_name, bias)
+    y = fused.pair(name, x, w, group_name, bias)
     if y is not None:
         return y
     _learn_pair(name, group_name, biased=bias is not None)

@@ -15,29 +15,24 @@ from . import buckets, calls, recipes, report
 from .unfused import product, scatter, size_of
 
 
-def all_gather_matmul(
+def pair(
+    name: str,
     x: torch.Tensor,
     w: torch.Tensor,
     group_name: str,
     bias: torch.Tensor | None = None,
-    activation: str = "",
-    axis: int = 0,
+    **options: Any,
 ) -> torch.Tensor | None:
+    """A call of an operator of x and w. `options`: of all_gather_matmul."""
     given, transposed = weight(w)
-    operator = calls.find(
-        "all_gather_matmul",
-        x,
-        group_name,
-        (x.shape[0] * (1 if axis else size_of(group_name)), w.shape[1], w.shape[0]),
-        w_transposed=transposed,
-        activation=activation,
-        bias=0 if bias is None else bias.dim(),
-        axis=axis,
-    )
+    gathers = name == "all_gather_matmul" and not options["axis"]
+    extents = (x.shape[0] * (size_of(group_name) if gathers else 1), w.shape[1], w.shape[0])
+    axes = 0 if bias is None else bias.dim()
+    operator = calls.find(name, x, group_name, extents, w_transposed=transposed, bias=axes, **options)
     if operator is None:
         return None
     y = run(operator, rows(x), given, None, None if bias is None else bias.contiguous())
-    recipes.learn_product("all_gather_matmul", group_name, calls.taken.entry, transposed, bias)
+    recipes.learn_product(name, group_name, calls.taken.entry, transposed, bias)
     return y
 
 
@@ -122,25 +117,6 @@ def reduced(
         return None
     operator, given = _keeping("all_gather_matmul", x, x.shape[0], w, group_name, copied=copied)
     return None if operator is None else _with_gathered(operator, scatter(x, group_name), given)
-
-
-def sent(
-    name: str,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    group_name: str,
-    bias: torch.Tensor | None = None,
-) -> torch.Tensor | None:
-    """A call of an operator of x [M, K] and w: what it makes is sent, or x is exchanged."""
-    given, transposed = weight(w)
-    extents = (x.shape[0], w.shape[1], x.shape[1])
-    axes = 0 if bias is None else bias.dim()
-    operator = calls.find(name, x, group_name, extents, w_transposed=transposed, bias=axes)
-    if operator is None:
-        return None
-    y = run(operator, rows(x), given, None, None if bias is None else bias.contiguous())
-    recipes.learn_product(name, group_name, calls.taken.entry, transposed, bias)
-    return y
 
 
 def feed_forward(

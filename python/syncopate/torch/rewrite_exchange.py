@@ -12,12 +12,11 @@ from .writer import (
     Collective,
     Writer,
     bias_of,
-    biases_of,
     is_lhs,
     position,
     product_of,
     replace,
-    replace_all,
+    replace_several,
     require_faster,
     require_kernel,
     right_of,
@@ -73,16 +72,6 @@ def _multiplied(exchange: Collective, matrices: set[Node], products: list[Node])
         )
         replace(product, y if bias is not None else with_added(write, y, product))
         return "all_to_all_matmul"
-    widest = max(ws, key=lambda w: shape_of(w)[1])
-    require_faster(exchange, "all_to_all_matmul", x, widest, kept=True, copied=besides)
-    biases = biases_of(products)
-    made = write.call(ops.all_to_all_matmuls_raw.default, x, ws, exchange.group, biases,
-                      return_exchanged=besides, module=exchange.module)  # fmt: skip
-    new = {}
-    for index, product in enumerate(products):
-        y = write.item(made, index)
-        new[product] = y if biases else with_added(write, y, product)
-    if besides:
-        new[exchange.wait] = write.reshape(write.item(made, len(products)), shape_of(exchange.wait))
-    replace_all(new)
+    whole = exchange.wait if besides else None
+    replace_several(write, exchange, "all_to_all_matmul", x, products, whole, return_exchanged=besides)
     return f"all_to_all_matmuls of {len(products)}" + (" returning x" if besides else "")

@@ -15,7 +15,6 @@ from .writer import (
     Collective,
     Writer,
     bias_of,
-    biases_of,
     by_rank,
     in_order,
     is_lhs,
@@ -23,6 +22,7 @@ from .writer import (
     product_of,
     replace,
     replace_all,
+    replace_several,
     require_faster,
     require_kernel,
     right_of,
@@ -106,19 +106,11 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
             made = with_added(write, made, product)
         replace(last, write.reshape(made, shape_of(last)))
         return " ".join(filter(None, ["all_gather_matmul", "bias" if bias is not None else "", activation]))
-    widest = max(ws, key=lambda w: shape_of(w)[1])
-    require_faster(gather, "all_gather_matmul", x, widest, kept=True, copied=besides)
-    biases = biases_of(products)
-    made = write.call(ops.all_gather_matmuls_raw.default, x, ws, gather.group, biases,
-                      return_gathered=besides, axis=0, module=gather.module)  # fmt: skip
-    new = {}
-    for index, product in enumerate(products):
-        y = in_order(write, form, local, gather.ranks, write.item(made, index))
-        new[product] = y if biases else with_added(write, y, product)
-    if besides:
-        whole = write.item(made, len(products))
-        new[gather.wait] = write.reshape(whole, shape_of(gather.wait))
-    replace_all(new)
+    whole, options = gather.wait if besides else None, {"return_gathered": besides, "axis": 0}
+    replace_several(
+        write, gather, "all_gather_matmul", x, products, whole,
+        lambda y: in_order(write, form, local, gather.ranks, y), **options,
+    )  # fmt: skip
     return "all_gather_matmuls" + f" of {len(products)}" + (" returning x" if besides else "")
 
 
@@ -184,19 +176,8 @@ def _gather_columns(gather: Collective, form: Gathered, products: list[Node]) ->
         )
         replace(product, y if bias is not None else with_added(write, y, product))
         return "all_gather_matmul of columns"
-    widest = max(ws, key=lambda w: shape_of(w)[1])
-    require_faster(gather, "all_gather_matmul", x, widest, columns=True, kept=True, copied=besides)
-    biases = biases_of(products)
-    made = write.call(ops.all_gather_matmuls_raw.default, x, ws, gather.group, biases,
-                      return_gathered=besides, axis=1, module=gather.module)  # fmt: skip
-    new = {}
-    for index, product in enumerate(products):
-        y = write.item(made, index)
-        new[product] = y if biases else with_added(write, y, product)
-    if besides:
-        whole = write.item(made, len(products))
-        new[form.node] = write.reshape(whole, shape_of(form.node))
-    replace_all(new)
+    whole, options = form.node if besides else None, {"return_gathered": besides, "axis": 1}
+    replace_several(write, gather, "all_gather_matmul", x, products, whole, columns=True, **options)
     return f"all_gather_matmuls of {len(products)} of columns" + (" returning x" if besides else "")
 
 

@@ -150,7 +150,7 @@ def _gathered_columns(
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]] | None:
     x, leading = A.flatten(0, -2), A.shape[:-1]
     if len(Bs) == 1 and not return_A:
-        y = fused.all_gather_matmul(x, Bs[0], group_name, axis=1)
+        y = fused.pair("all_gather_matmul", x, Bs[0], group_name, activation="", axis=1)
         made = None if y is None else [y]
     else:
         made = fused.several("all_gather_matmul", x, Bs, group_name, return_A, axis=1)
@@ -174,11 +174,11 @@ def matmul_reduce_scatter(
         return None
     axis = scatter_dim % A.dim()
     if axis == A.dim() - 1:  # columns of A @ B are rows of its transpose, Bᵀ @ Aᵀ
-        y = fused.sent("matmul_reduce_scatter", B.t(), A.flatten(0, -2).t(), group_name)
+        y = fused.pair("matmul_reduce_scatter", B.t(), A.flatten(0, -2).t(), group_name)
         y = None if y is None else y.t().contiguous().view(*A.shape[:-1], -1)
     else:
         moved = A.movedim(axis, 0)
-        y = fused.sent("matmul_reduce_scatter", moved.flatten(0, -2), B, group_name)
+        y = fused.pair("matmul_reduce_scatter", moved.flatten(0, -2), B, group_name)
         if y is not None:
             leading = [moved.shape[0] // size_of(group_name), *moved.shape[1:-1]]
             y = y.view(*leading, y.shape[1]).movedim(0, axis).contiguous()

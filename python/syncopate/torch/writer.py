@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -229,12 +229,6 @@ def bias_of(product: Node, whole: bool = False) -> Node | None:
     return bias if value.shape in alike and value.dtype == own.dtype else None
 
 
-def biases_of(products: Sequence[Node]) -> list[Node] | None:
-    """bias_of each of several products, as an op takes them: all have one, or none is taken."""
-    biases = [bias_of(product) for product in products]
-    return biases if all(biases) else None
-
-
 def with_added(write: Writer, y: Node, product: Node) -> Node:
     """y, and what the product adds to a @ b."""
     return write.call(aten.add.Tensor, y, product.args[0]) if is_call(product, ADDMM) else y
@@ -293,3 +287,35 @@ def replace_all(new: Mapping[Node, Node]) -> None:
     """By node. All of the new ones are there by then: a rewriting that fails has replaced nothing."""
     for old, one in new.items():
         replace(old, one)
+
+
+def replace_several(
+    write: Writer,
+    collective: Collective,
+    name: str,
+    x: Node,
+    products: Sequence[Node],
+    whole: Node | None,
+    ordered: Callable[[Node], Node] = lambda y: y,
+    *,
+    columns: bool = False,
+    **options: Any,
+) -> None:
+    """One op in the place of several products of what the collective brings, or of one and `whole`, which is read besides. `name`: of
+    the op for one of them. `ordered`: of what the op makes of a product, that one's rows."""
+    ws = [product.args[right_of(product)] for product in products]
+    widest = max(ws, key=lambda w: shape_of(w)[1])
+    besides = whole is not None
+    require_faster(collective, name, x, widest, columns=columns, kept=True, copied=besides)
+    biases = [bias_of(product) for product in products]
+    taken = all(biases)  # all have one, or none is taken
+    op = getattr(torch.ops.syncopate, f"{name}s_raw").default
+    given = (x, ws, collective.group, biases if taken else None)
+    made = write.call(op, *given, **options, module=collective.module)
+    new = {}
+    for index, product in enumerate(products):
+        y = ordered(write.item(made, index))
+        new[product] = y if taken else with_added(write, y, product)
+    if whole is not None:
+        new[whole] = write.reshape(write.item(made, len(products)), shape_of(whole))
+    replace_all(new)
