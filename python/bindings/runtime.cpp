@@ -74,56 +74,44 @@ TorchArray<T> array_in(const std::shared_ptr<SymmetricHeap>& heap, std::uint64_t
                          cuda ? heap->device().ordinal : 0);
 }
 
-/// `put_first` of Python; empty for None.
-CallbackRendezvous::PutFirst decided_by(nb::object put_first) {
-    if (put_first.is_none()) return {};
-    return [kept = shared_callable(std::move(put_first))](const std::string& key, const Bytes& value) {
-        const GilHeld gil;
-        std::string failed;
-        try {
-            return from_bytes(nb::cast<nb::bytes>(call_python(*kept, key, to_bytes(value))));
-        } catch (const nb::python_error& failure) {
-            failed = failure.what();
-        } catch (const nb::cast_error&) {
-            failed = "the store's put_first must return bytes";
-        }
-        throw std::runtime_error(failed);
-    };
+/// What a store of Python's is asked. Its exceptions end here, while the GIL is held; the text goes on, and of a value that is
+/// none, `wrong`. The meeting asks again: an interrupt that is raised each time ends it as a store that fails.
+template <typename Call>
+Bytes asked(const Call& call, const char* wrong) {
+    const GilHeld gil;
+    std::string failed;
+    try {
+        return call();
+    } catch (const nb::python_error& failure) {
+        failed = failure.what();
+        if (failure.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
+    } catch (const nb::cast_error&) {
+        failed = wrong;
+    }
+    throw std::runtime_error(failed);
 }
 
 std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::object put, nb::object get,
                                                         nb::object put_first) {
-    // Python's exceptions end here, while the GIL is held; the text goes on.
-    const auto text_of = [](const nb::python_error& failure) { return std::string(failure.what()); };
+    const auto bytes_of = [](const nb::object& given) { return from_bytes(nb::cast<nb::bytes>(given)); };
+    CallbackRendezvous::PutFirst decide;
+    if (!put_first.is_none())
+        decide = [=, kept = shared_callable(std::move(put_first))](const std::string& key,
+                                                                   const Bytes& value) {
+            return asked([&] { return bytes_of(call_python(*kept, key, to_bytes(value))); },
+                         "the store's put_first must return bytes");
+        };
     return std::make_shared<CallbackRendezvous>(
         rank, size,
-        [kept = shared_callable(std::move(put)), text_of](const std::string& key, const Bytes& value) {
-            const GilHeld gil;
-            std::string failed;
-            try {
-                call_python(*kept, key, to_bytes(value));
-                return;
-            } catch (const nb::python_error& failure) {
-                failed = text_of(failure);
-            }
-            throw std::runtime_error(failed);
+        [kept = shared_callable(std::move(put))](const std::string& key, const Bytes& value) {
+            asked([&] { return call_python(*kept, key, to_bytes(value)), Bytes(); }, "");
         },
-        [kept = shared_callable(std::move(get)), text_of](const std::string& key, Milliseconds timeout) {
-            const GilHeld gil;
-            std::string failed;
-            try {
-                const nb::object value = call_python(*kept, key, static_cast<std::int64_t>(timeout.count()));
-                return from_bytes(nb::cast<nb::bytes>(value));
-            } catch (const nb::python_error& failure) {
-                failed = text_of(failure);
-                // The meeting asks again; what is raised each time ends it as a store that fails.
-                if (failure.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
-            } catch (const nb::cast_error&) {
-                failed = "the store's get must return bytes";
-            }
-            throw std::runtime_error(failed);
+        [=, kept = shared_callable(std::move(get))](const std::string& key, Milliseconds timeout) {
+            const auto within = static_cast<std::int64_t>(timeout.count());
+            return asked([&] { return bytes_of(call_python(*kept, key, within)); },
+                         "the store's get must return bytes");
         },
-        decided_by(std::move(put_first)));
+        std::move(decide));
 }
 
 std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, const emit::Artifact& artifact,

@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -25,6 +26,7 @@
 #include "syncopate/plan/templates/push_groups.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 #include "syncopate/plan/templates/templates.hpp"
+#include "value.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -43,58 +45,48 @@ plan::Reduce to_reduce(const std::optional<std::string>& name) {
                  std::array<std::string_view, 2>{"sum", "max"});
 }
 
-void set_option(std::string_view self, plan::TemplateOptions& options, const std::string& name,
-                nb::handle value) {
-    if (name == "axis") {
-        options.axis = nb::cast<std::int32_t>(value);
-    } else if (name == "split") {
-        options.split = nb::cast<std::int32_t>(value);
-    } else if (name == "pull") {
-        options.pull = nb::cast<bool>(value);
-    } else if (name == "minor_axis") {
-        options.minor_axis = nb::cast<std::int32_t>(value);
-    } else if (name == "minor_split") {
-        options.minor_split = nb::cast<std::int32_t>(value);
-    } else if (name == "minor_sizes") {
-        options.minor_sizes = nb::cast<std::vector<std::int64_t>>(value);
-    } else if (name == "peer_by_peer") {
-        options.peer_by_peer = nb::cast<bool>(value);
-    } else if (name == "algorithm") {
+/// What a template may be told, by name, rising.
+std::vector<Field<plan::TemplateOptions>> options_of(std::string_view self) {
+    using Options = plan::TemplateOptions;
+    const auto algorithm = [self](Options& options, nb::handle value) {
         options.algorithm = unwrap(plan::parse_algorithm(nb::cast<std::string>(value), self));
-    } else if (name == "over") {
-        options.over = nb::cast<std::vector<std::string>>(value);
-    } else if (name == "group") {
-        options.group = nb::cast<std::vector<std::int32_t>>(value);
-    } else if (name == "inner") {
-        options.inner = nb::cast<std::int32_t>(value);
-    } else if (name == "produced") {
-        options.produced = nb::cast<bool>(value);
-    } else if (name == "transient") {
-        options.transient = nb::cast<bool>(value);
-    } else if (name == "to_axis") {
-        options.to_axis = nb::cast<std::int32_t>(value);
-    } else if (name == "root") {
-        options.root = nb::cast<std::int32_t>(value);
-    } else if (name == "steps") {
-        options.steps = nb::cast<std::int32_t>(value);
-    } else if (name == "reduce") {
+    };
+    const auto reduce = [](Options& options, nb::handle value) {
         options.reduce = to_reduce(nb::cast<std::string>(value));
-    } else {
-        throw nb::type_error(
-            ("there is no option '" + name +
-             "'; options: algorithm, axis, group, inner, minor_axis, minor_sizes, minor_split, over, "
-             "peer_by_peer, produced, pull, reduce, root, split, steps, to_axis, transient")
-                .c_str());
-    }
+    };
+    return {{"algorithm", "str", "", {}, algorithm},
+            field("axis", "int", &Options::axis),
+            field("group", "list[int]", &Options::group),
+            field("inner", "int", &Options::inner),
+            field("minor_axis", "int", &Options::minor_axis),
+            field("minor_sizes", "list[int]", &Options::minor_sizes),
+            field("minor_split", "int", &Options::minor_split),
+            field("over", "list[str]", &Options::over),
+            field("peer_by_peer", "bool", &Options::peer_by_peer),
+            field("produced", "bool", &Options::produced),
+            field("pull", "bool", &Options::pull),
+            {"reduce", "str", "", {}, reduce},
+            field("root", "int", &Options::root),
+            field("split", "int", &Options::split),
+            field("steps", "int", &Options::steps),
+            field("to_axis", "int", &Options::to_axis),
+            field("transient", "bool", &Options::transient)};
 }
 
 /// Every keyword is the option of that name; what is left out keeps its default.
 plan::TemplateOptions to_options(std::string_view self, const nb::kwargs& keywords) {
     plan::TemplateOptions options;
+    const std::vector<Field<plan::TemplateOptions>> known = options_of(self);
     for (auto [key, value] : keywords) {
         const auto name = nb::cast<std::string>(key);
+        const auto found = std::ranges::find(known, name, &Field<plan::TemplateOptions>::name);
+        if (found == known.end()) {
+            std::string said = "there is no option '" + name + "'; options: ";
+            for (const auto& one : known) said += (&one == &known.front() ? "" : ", ") + one.name;
+            throw nb::type_error(said.c_str());
+        }
         try {
-            set_option(self, options, name, value);
+            found->set(options, value);
         } catch (const nb::cast_error&) {
             throw nb::type_error(("option '" + name + "' has a value of the wrong type").c_str());
         }
