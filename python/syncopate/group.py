@@ -176,7 +176,8 @@ class Group:
 
     def set_budget(self, size: int) -> None:
         """Bytes of this rank's device that all operators of the group together may take of what peers map, alike on all ranks; 0: no
-        bound. What would take more raises MachineError on all ranks, before anything is allocated."""
+        bound. What would take more raises MachineError on all ranks, before anything is allocated. Over nodes, mixtures, which are programs
+        of each node's ranks, may take as much once more."""
         for one in (self, *self.parts.values()):
             one.rendezvous.set_budget(size)
 

@@ -130,9 +130,9 @@ std::string dtype_objection(const Problem& problem, const OperatorRow& row) {
 
 /// What is in the way, and what goes over nodes.
 constexpr std::string_view kMixturesStay =
-    ": a program of it is of one node's ranks, whose memory they map. sy.ops.moe, dispatch and combine take "
-    "a torch "
-    "group of several: around each node's program they send tokens to all nodes, and sums back";
+    ": its ranks map each other's memory. Of several nodes' ranks, in a torch process group, sy.ops.moe, "
+    "dispatch and combine do it by such a program on each node, around which they send tokens to all nodes, "
+    "and sums back";
 
 std::string size_objection(const Problem& problem) {
     for (std::size_t i = 0; i < problem.extents.size(); ++i) {
@@ -156,7 +156,7 @@ std::string problem_objection(const Problem& problem) {
     if (problem.nodes < 1 || problem.ranks % problem.nodes != 0)
         return fmt::format("nodes: {} ranks are not alike on {} nodes", problem.ranks, problem.nodes);
     if (problem.nodes > 1 && row->kind == OperatorRow::Kind::other && !problem.op.starts_with("attention"))
-        return fmt::format("nodes: {} does not go over several nodes yet, got {}{}", problem.op,
+        return fmt::format("nodes: one program of {} is of one node's ranks, got {} nodes{}", problem.op,
                            problem.nodes, row->routes ? kMixturesStay : "");
     if (row->objection != nullptr) {
         if (std::string objection = row->objection(problem); !objection.empty()) return objection;

@@ -83,7 +83,7 @@ def check_bounds(rank, size):
 def check_refused(rank, size):
     x, weights, w1, w2 = Layer(size, 2 * size, 3).of(rank)
     ids = torch.zeros(T, K, dtype=torch.int64)
-    one_node = "a program of it is of one node's ranks"
+    one_node = "one program of moe is of one node's ranks"
     group = sy.group.of_process_group(None, "host")
     refused(lambda: sy.ops.Moe(T, 2 * size, K, H, F, torch.float32, group, tiling=TILING), one_node)
     refused(lambda: sy.ops.dispatch(x, ids, 2 * size + 1), f"E={2 * size + 1} experts are no multiple")

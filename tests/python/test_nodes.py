@@ -63,13 +63,11 @@ def test_a_bundle_of_several_nodes_runs_on_host(op, syncopate, tmp_path):
     assert outcome.out.count("right") == 2
 
 
-def test_what_does_not_go_over_nodes_yet_says_so(syncopate):
+def test_what_is_of_one_node_says_so(syncopate):
     outcome = syncopate("run", "moe:T=64,E=8,topk=2,H=48,F=80,nodes=2", "--device", "host", "--ranks", 4)
     assert outcome.code in (1, 2)
-    assert (
-        "moe does not go over several nodes yet, got 2: a program of it is of one node's ranks" in outcome.err
-    )
-    assert "sy.ops.moe, dispatch and combine take a torch group of several" in outcome.err
+    assert "one program of moe is of one node's ranks, got 2 nodes: its ranks map" in outcome.err
+    assert "sy.ops.moe, dispatch and combine do it by such a program on each node" in outcome.err
 
 
 def test_the_plan_of_attentions_backward_goes_over_nodes(syncopate):
