@@ -12,6 +12,7 @@ import time
 import weakref
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests"), str(ROOT / "tests" / "python")]
@@ -328,6 +329,13 @@ def lived(rank, size, operators):
     refused(lambda: right_in(process_group, rank, bound=2 * size * T * K), "does not fit the group's budget")
     group.set_budget(0)
     node = group.parts["node"]
+    works = node.rendezvous
+    if rank // PLACES == NODES - 1:  # one node alone cannot
+        node.rendezvous = mock.Mock()
+        node.rendezvous.release.side_effect = sy.MachineError("it stays")
+    refused(group.release, "it stays")
+    node.rendezvous = works
+    expect(group.memory() == (used, 0), f"where a node cannot release, memory is {group.memory()}")
     expect(sy.recover(process_group) is group and group.parts["node"] is node, "the group does not go on")
     right_in(process_group, rank)
     expect(sy.cache.held()[0] == operators + 1, f"after a recovery {sy.cache.held()} operators")
