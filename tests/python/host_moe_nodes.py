@@ -339,10 +339,17 @@ def lived(rank, size, operators):
     expect(sy.recover(process_group) is group and group.parts["node"] is node, "the group does not go on")
     right_in(process_group, rank)
     expect(sy.cache.held()[0] == operators + 1, f"after a recovery {sy.cache.held()} operators")
-    sy.close(process_group)
+    other = dist.new_group(list(range(size)))
+    expect(
+        sy.recover(process_group, to=other) is group and not group.parts,
+        "the group does not go on as another",
+    )
+    right_in(other, rank)
+    sy.close(other)
     expect(sy.cache.held()[0] == operators and group.memory() == (0, 0), f"closed: {sy.cache.held()}")
-    right_in(process_group, rank)
+    right_in(other, rank)
     dist.destroy_process_group(process_group)
+    dist.destroy_process_group(other)
     return weakref.ref(group)
 
 
