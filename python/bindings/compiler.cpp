@@ -146,6 +146,17 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     return unwrap(emit::make_artifact(std::move(texts), plan, options, rank));
 }
 
+/// By name of a kernel's parameter what it is (ops/parameters.hpp): what of, and its name, shape, stage and number.
+nb::dict parameters_of(const ops::Parameters& parameters) {
+    constexpr std::array<const char*, 7> kOf{"operand", "scratch", "tensor",  "table",
+                                             "rank",    "stride",  "constant"};
+    nb::dict made;
+    for (const auto& [name, of] : parameters)
+        made[name.c_str()] =
+            nb::make_tuple(kOf[static_cast<std::size_t>(of.of)], of.name, of.shape, of.stage, of.value);
+    return made;
+}
+
 /// As fuse_stages, of stages whose rows come in groups (ops/ragged.hpp), with what they are given beside tensors.
 nb::tuple fuse_ragged(const std::vector<StageTuple>& stages, const plan::Plan& plan,
                       const std::string& device, std::int32_t num_sms, const ops::Strategy& strategy,
@@ -162,46 +173,39 @@ nb::tuple fuse_ragged(const std::vector<StageTuple>& stages, const plan::Plan& p
     }
     nb::dict made;
     made["rows"] = program.of.rows.name;
+    made["more"] = program.of.more ? nb::cast(program.of.more->name) : nb::none();
     made["back"] = program.of.back ? nb::cast(program.of.back->name) : nb::none();
-    made["made"] = program.made;
-    made["taken"] = program.taken;
     made["counts"] = program.of.counts;
-    made["experts"] = program.of.experts;
-    made["own"] = program.of.own;
-    made["columns"] = program.of.rows.columns;
-    made["columns_back"] = program.of.back ? program.of.back->columns : 0;
     made["bound"] = program.of.bound;
     nb::list users;
     for (const ops::RaggedKernel& user : program.users) {
         nb::dict one;
-        nb::list told;
-        for (const ops::RaggedTold& by : user.told)
-            told.append(nb::make_tuple(by.param, ops::name_of(by.form)));
-        one["told"] = told;
-        one["groups"] = user.groups;
-        one["warnings"] = user.warnings;
-        one["reads"] = user.reads;
-        one["makes"] = user.makes;
-        one["order"] =
-            nb::make_tuple(user.order.rows, user.order.columns, user.order.apart, user.order.count);
-        one["reads_on"] = user.reads_on;
-        one["tiles"] = user.tiles;
-        one["persistent"] = user.kernel.persistent;
-        nb::list writes;
+        nb::list told, writes;
+        for (const ops::RaggedTold& by : user.told) told.append(by.param);
         for (const kernel::Param& param : user.kernel.params) {
             if (param.written) writes.append(param.name);
         }
+        one["told"] = told;
         one["writes"] = writes;
-        one["expert_of"] = user.expert_of;
-        one["row_of"] = user.row_of;
+        one["warnings"] = user.warnings;
+        nb::dict reads;
+        for (const auto& [param, tensor] : user.reads) reads[param.c_str()] = tensor;
+        one["reads"] = reads;
+        one["makes"] = user.makes;
         users.append(one);
     }
     made["users"] = users;
-    made["ranks"] = program.of.ranks;
-    made["block"] = program.block;
-    made["blocks"] = program.blocks;
-    made["tile"] = ops::kRaggedTile;
-    made["beside"] = artifact.launch.schedule.stages.at(ops::kRaggedStages).overlaps;
+    const bool beside = artifact.launch.schedule.stages.at(ops::kRaggedStages).overlaps;
+    made["beside"] = beside;
+    nb::dict known;
+    known[ops::kRaggedExperts] = program.users.front().expert_of;
+    known[ops::kRaggedFirstRows] = program.users.front().row_of;
+    made["known"] = known;
+    made["apart"] = program.sending.apart;
+    nb::list parameters;
+    for (const ops::Parameters& of_stage : ops::ragged_parameters(program, beside, {}))
+        parameters.append(parameters_of(of_stage));
+    made["parameters"] = parameters;
     return nb::make_tuple(std::move(artifact), made);
 }
 
@@ -235,6 +239,15 @@ void bind_compiler(nb::module_& m) {
           "As `fuse`, of kernels over rows in groups of which only the device knows how many they are: the "
           "artifact, whose "
           "first stages are those of kernels/ragged.py, and what they are given; see ops/ragged.hpp.");
+    m.def(
+        "ragged_verdict",
+        [](const std::string& counts, std::int64_t bound, const std::vector<std::uint32_t>& seen,
+           bool drops) {
+            const std::vector<std::uint32_t> before(seen.size(), 0);
+            return ops::ragged_verdict(counts, bound, before, seen, drops);
+        },
+        nb::arg("counts"), nb::arg("bound"), nb::arg("seen"), nb::arg("drops"),
+        "What calls have seen that is wrong; \"\" where nothing is.");
     m.def(
         "require_same_footprints",
         [](const StageTuple& stated, const StageTuple& found, std::int32_t num_sms) {

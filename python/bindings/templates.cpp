@@ -196,15 +196,19 @@ where shares do. `rows`: so many are asked for, the others pad the tensor to who
     m.def(
         "push_groups",
         [](const plan::Mesh& mesh, const plan::Tensor& rows, std::int64_t experts,
-           const std::optional<plan::Tensor>& back, const std::string& counts) {
-            return unwrap(
-                plan::push_groups(mesh, rows, {.experts = experts, .back = back, .counts = counts}));
+           const std::optional<plan::Tensor>& back, const std::optional<plan::Tensor>& more, bool keep,
+           const std::string& counts) {
+            return unwrap(plan::push_groups(
+                mesh, rows,
+                {.experts = experts, .more = more, .back = back, .keep = keep, .counts = counts}));
         },
-        "mesh"_a, "rows"_a, "experts"_a, "back"_a = nb::none(), nb::kw_only(), "counts"_a = "counts",
+        "mesh"_a, "rows"_a, "experts"_a, "back"_a = nb::none(), nb::kw_only(), "more"_a = nb::none(),
+        "keep"_a = false, "counts"_a = "counts",
         R"(Rows to the ranks of their experts, in groups of which only a call knows how many rows they have: `rows` [bound,
 columns], as many as come to a rank at most. Rank r has an equal share of the `experts`, in order, and begins with its
 own rows for all of them, and with how many these are: its row of `counts` [ranks, experts], int32. `back` [bound, …]:
-what kernels make of the rows, which goes back to their ranks.)");
+what kernels make of the rows, which goes back to their ranks. `more` [bound, …]: a second tensor of the same rows, which
+comes with them. `keep`: what came is the user's until the next call.)");
     m.def(
         "push_exchange",
         [](const plan::Mesh& mesh, const plan::Tensor& tensor, const std::string& to, std::int32_t split,

@@ -28,7 +28,7 @@ public:
         plan_.mesh = mesh;
         plan_.ranks.resize(at(of_.ranks));
         add_counts();
-        add_rows();
+        for (const RaggedTensor* one : of_.brought()) add_rows(*one);
         for (std::size_t user = 0; user < stored.size(); ++user)
             add_made(made(user), stored[user], of_.back && user + 1 == stored.size());
         if (of_.back) add_back(programs);
@@ -45,8 +45,11 @@ public:
 
 private:
     [[nodiscard]] std::string unused(std::string name) const {
-        while (name == of_.rows.name || name == of_.counts || (of_.back && name == of_.back->name))
-            name += "_";
+        const auto taken = [&] {
+            return name == of_.rows.name || name == of_.counts || (of_.more && name == of_.more->name) ||
+                   (of_.back && name == of_.back->name);
+        };
+        while (taken()) name += "_";
         return name;
     }
 
@@ -96,12 +99,12 @@ private:
         each_peer([&](std::int64_t rank, std::int64_t peer) { push(rank, peer, counts, {one(rank), all}); });
     }
 
-    void add_rows() {
-        const std::int32_t rows = add_ragged(of_.rows.name, of_.rows);
-        const Interval columns{0, of_.rows.columns};
+    void add_rows(const RaggedTensor& brought) {
+        const std::int32_t rows = add_ragged(brought.name, brought);
+        const Interval columns{0, brought.columns};
         for (std::int64_t rank = 0; rank < of_.ranks; ++rank) {
             hold(plan_.produced, rank, rows, {one(rank), {0, of_.experts}, columns});
-            if (of_.kept) hold(plan_.final, rank, rows, {{0, of_.ranks}, experts_of(rank), columns});
+            if (brought.kept) hold(plan_.final, rank, rows, {{0, of_.ranks}, experts_of(rank), columns});
         }
         each_peer([&](std::int64_t rank, std::int64_t peer) {
             const Interval theirs = experts_of(peer);
@@ -112,8 +115,9 @@ private:
 
     void add_made(const std::string& name, plan::DType stored, bool goes_back) {
         const std::int32_t made =
-            goes_back ? add_ragged(name, {of_.back->name, of_.back->columns, of_.rows.rows, of_.back->dtype})
-                      : add(name, {of_.experts}, stored);
+            goes_back
+                ? add_ragged(name, {of_.back->name, of_.back->columns, of_.rows.rows, of_.back->dtype, false})
+                : add(name, {of_.experts}, stored);
         for (std::int64_t rank = 0; rank < of_.ranks; ++rank) {
             const Interval own = experts_of(rank);
             hold(plan_.produced, rank, made,
@@ -141,14 +145,22 @@ private:
 };
 
 constexpr std::int64_t kLayouts = 32;  // programs that write tables: those are small
-constexpr std::int64_t kMovers =
-    2;  // of a multiprocessor, that send rows: one loads while another one stores
+
+/// As mixtures' rows. Beside a kernel that is launched with as many programs as there are multiprocessors, each of which has its
+/// share of the tiles, none has one of its own.
+MixtureSending sending_of(const RaggedRows& of, const RaggedKernel& first, std::int64_t programs) {
+    std::int64_t bytes = 0;  // of a row
+    for (const RaggedTensor* const one : of.brought())
+        bytes += one->columns * static_cast<std::int64_t>(plan::size_of(one->dtype));
+    const bool in_turns = first.groups > 1 && !first.kernel.persistent;
+    return mixture_sending(in_turns ? of.bound / of.ranks : 0, bytes, programs);
+}
 
 /// The library's stages (python/syncopate/kernels/ragged.py).
 class Stages {
 public:
-    Stages(const RaggedRows& of, std::int64_t programs, const plan::Plan& plan)
-        : of_(of), programs_(programs), plan_(plan) {}
+    Stages(const RaggedRows& of, std::int64_t programs, const MixtureSending& sending, const plan::Plan& plan)
+        : of_(of), programs_(programs), sending_(sending), plan_(plan) {}
 
     Result<fuse::Stage> counts() const {
         Statement made = stage_of("ragged_counts", {"counts_ptr"});
@@ -171,9 +183,16 @@ public:
         made.tiles = {{"s", "R"}, {"e", "E"}};
         made.writes = {{"x_ptr", {"s", "e", ":"}}};
         made.sends = {"x_ptr"};
-        made.ragged = "R*E + ROWS // TILE";  // of this rank's own rows, which may be more than the bound
+        made.ragged = "R*E + ROWS // SENT";  // of this rank's own rows, which may be more than the bound
         made.starts_next = by_expert;
-        return stage(made, {of_.rows.name}, kMovers * programs_);
+        std::vector<std::string> tensors{of_.rows.name};
+        if (of_.more) {
+            made.parameters.insert(made.parameters.begin() + 1, "more_ptr");
+            made.writes.push_back({"more_ptr", made.writes.front().ranges});
+            made.sends.emplace_back("more_ptr");
+            tensors.push_back(of_.more->name);
+        }
+        return stage(made, tensors, sending_.programs);
     }
 
     Result<fuse::Stage> back(const std::string& product) const {
@@ -207,7 +226,8 @@ private:
                                             std::int64_t grid) const {
         kernel::Arguments arguments;
         arguments.scalars = {{"R", of_.ranks},        {"E", of_.experts},    {"BOUND", of_.bound},
-                             {"ROWS", of_.rows.rows}, {"TILE", kRaggedTile}, {"PROGRAMS", grid}};
+                             {"ROWS", of_.rows.rows}, {"TILE", kRaggedTile}, {"SENT", sending_.rows},
+                             {"PROGRAMS", grid}};
         arguments.grid = {grid, 1, 1};
         fuse::Stage made;
         for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -222,6 +242,7 @@ private:
 
     const RaggedRows& of_;
     std::int64_t programs_;
+    MixtureSending sending_;
     const plan::Plan& plan_;
 };
 
@@ -256,12 +277,23 @@ Result<RaggedProgram> ragged_program(std::span<const emit::StageText> stages, co
     Lowering lowering(made.of);
     made.program.plan = lowering.plan(plan.mesh, stored, programs);
     made.made = lowering.made(stages.size() - 1);
-    const Stages own(made.of, programs, made.program.plan);
+    for (const RaggedTensor* const one : made.of.brought()) {
+        const auto reads = [&](const RaggedKernel& user) {
+            return std::ranges::any_of(user.reads,
+                                       [&](const auto& read) { return read.second == one->name; });
+        };
+        if (std::ranges::none_of(made.users, reads))
+            return Error{
+                fmt::format("bind: no parameter is bound to {}: its rows would be read by nobody", one->name),
+                {.file = stages.front().file}};
+    }
+    made.sending = sending_of(made.of, made.users.front(), programs);
+    const Stages own(made.of, programs, made.sending, made.program.plan);
     std::vector<Result<fuse::Stage>> all{own.counts(), own.layout(), own.rows(made.users.front().groups > 1)};
     for (std::size_t user = 0; user < made.users.size(); ++user) {
         const RaggedKernel& one = made.users[user];
         fuse::Stage stage{one.kernel, {{one.makes, lowering.made(user)}}};
-        if (!one.reads.empty()) stage.bindings[one.reads] = made.of.rows.name;
+        for (const auto& [param, tensor] : one.reads) stage.bindings[param] = tensor;
         all.emplace_back(std::move(stage));
     }
     if (made.of.back) {

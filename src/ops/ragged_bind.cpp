@@ -1,6 +1,8 @@
 #include "ops/ragged_bind.hpp"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -49,23 +51,25 @@ Status bind_parameters(const emit::StageText& stage, const RaggedRows& of, bool 
             made.told.push_back(*std::move(told));
             continue;
         }
-        std::string* place = tensor == of.rows.name               ? &made.reads
-                             : of.back && tensor == of.back->name ? &made.makes
-                                                                  : nullptr;
-        if (place == nullptr)
+        const auto comes = [&](const RaggedTensor* one) { return one->name == tensor; };
+        const bool is_read = std::ranges::any_of(of.brought(), comes);
+        if (!is_read && !(of.back && tensor == of.back->name))
             return about(stage, fmt::format("bind: the plan has no tensor {} for {}", tensor, param));
-        if (!place->empty())
-            return about(stage, fmt::format("bind: {} and {} are both bound to {}", *place, param, tensor));
-        *place = param;
+        const auto known =
+            std::ranges::find(made.reads, tensor, &std::pair<std::string, std::string>::second);
+        const std::string before = !is_read                    ? made.makes
+                                   : known == made.reads.end() ? std::string()
+                                                               : known->first;
+        if (!before.empty())
+            return about(stage, fmt::format("bind: {} and {} are both bound to {}", before, param, tensor));
+        if (is_read)
+            made.reads.emplace_back(param, tensor);
+        else
+            made.makes = param;
     }
-    if (follows && !made.reads.empty())
-        return about(
-            stage,
-            fmt::format("bind: {} to {}: the first kernel reads what comes, and the others what it makes",
-                        made.reads, of.rows.name));
     if (!follows && made.reads.empty())
         return unbound(stage, of.rows.name, "its rows would be read by nobody");
-    if (!follows && made.told.empty())
+    if (made.told.empty() && (!follows || !made.reads.empty()))
         return unbound(stage, of.counts, "by it the kernel is given where each expert's rows begin");
     if (of.back && made.makes.empty()) return unbound(stage, of.back->name, "nobody would make its rows");
     return Done{};
@@ -73,7 +77,7 @@ Status bind_parameters(const emit::StageText& stage, const RaggedRows& of, bool 
 
 Status check_parameters(const kernel::Kernel& found, RaggedKernel& made) {
     for (const RaggedTold& told : made.told) SYNCOPATE_TRY(check_read(found, told.param, true));
-    if (!made.reads.empty()) SYNCOPATE_TRY(check_read(found, made.reads, false));
+    for (const auto& [param, tensor] : made.reads) SYNCOPATE_TRY(check_read(found, param, false));
     if (made.makes.empty()) {
         const auto written = std::ranges::find_if(found.params, &kernel::Param::written);
         if (written == found.params.end()) return wrong(found, fmt::format("{} stores nothing", found.name));

@@ -18,9 +18,9 @@ kernel::Kernel grouped(kernel::Kernel found, const RaggedKernel& as, const Ragge
         return std::vector<std::int64_t>{of.ranks, of.experts, tensor.columns};
     };
     for (const RaggedTold& told : as.told) found.arguments.tensors[told.param].values.clear();
-    if (!as.reads.empty()) {
-        kernel::TensorArgument& read = found.arguments.tensors[as.reads];
-        read.shape = shape_of(of.rows);
+    for (const auto& [param, tensor] : as.reads) {
+        kernel::TensorArgument& read = found.arguments.tensors[param];
+        read.shape = shape_of(tensor == of.rows.name ? of.rows : *of.more);
         read.strides.clear();
     }
     kernel::TensorArgument& stored = found.arguments.tensors[as.makes];
@@ -39,12 +39,13 @@ kernel::Kernel grouped(kernel::Kernel found, const RaggedKernel& as, const Ragge
         tile.coord = {group};
         tile.id = tile.program = group;
         const plan::Interval experts{group * each, (group + 1) * each};
-        const plan::Region rows{{0, of.ranks}, experts, {0, of.rows.columns}};
         plan::Region made{experts};
         if (of.back) made = {{0, of.ranks}, experts, {0, of.back->columns}};
-        if (!as.reads.empty()) {
-            tile.reads[as.reads] = rows;
-            tile.read_boxes[as.reads] = kernel::SharedBoxes(std::vector<plan::Region>{rows});
+        for (const auto& [param, tensor] : as.reads) {
+            const std::int64_t columns = (tensor == of.rows.name ? of.rows : *of.more).columns;
+            const plan::Region rows{{0, of.ranks}, experts, {0, columns}};
+            tile.reads[param] = rows;
+            tile.read_boxes[param] = kernel::SharedBoxes(std::vector<plan::Region>{rows});
         }
         tile.writes[as.makes] = made;
         tile.write_boxes[as.makes] = kernel::SharedBoxes(std::vector<plan::Region>{made});

@@ -45,6 +45,7 @@ public:
         SYNCOPATE_TAKE(Kernel found, follows_ ? behind(first) : in_some_way(first, usual));
         made_.warnings.insert(made_.warnings.end(), usual.warnings.begin(), usual.warnings.end());
         found.warnings.clear();
+        made_.made_shape = found.arguments.tensors[made_.makes].shape;
         made_.kernel = grouped(std::move(found), made_, of_);
         return std::move(made_);
     }
@@ -107,7 +108,8 @@ private:
                      .dtype = as.dtype,
                      .block = std::move(given.block)};
         };
-        if (!follows_) lies(made_.reads, of_.rows);
+        for (const auto& [param, tensor] : made_.reads)
+            lies(param, tensor == of_.rows.name ? of_.rows : *of_.more);
         if (of_.back) lies(made_.makes, *of_.back);
         for (const RaggedTold& told : made_.told)
             arguments.tensors[told.param] = table_of(told, offsets, of_.bound);
@@ -139,10 +141,18 @@ private:
     /// Whether a tile that reads rows begins with the one of its expert that it was found to begin with.
     [[nodiscard]] bool begins_where_found(const Tile& tile, const Offsets& offsets) const {
         const std::int32_t expert = made_.expert_of[at(tile.id)];
-        const std::span<const Region> boxes = kernel::boxes_read(tile, made_.reads);
-        if (expert < 0 || boxes.empty()) return true;
-        const auto first = std::ranges::min(boxes, {}, [](const Region& box) { return box[0].begin; });
-        return first[0].begin - offsets[at(expert)] == made_.row_of[at(tile.id)];
+        std::int64_t first = std::numeric_limits<std::int64_t>::max();
+        each_read(tile, [&](const Region& box) { first = std::min(first, box[0].begin); });
+        if (expert < 0 || first == std::numeric_limits<std::int64_t>::max()) return true;
+        return first - offsets[at(expert)] == made_.row_of[at(tile.id)];
+    }
+
+    /// Of the rows that the tile reads, by whichever parameter.
+    template <typename Each>
+    void each_read(const Tile& tile, const Each& each) const {
+        for (const auto& [param, tensor] : made_.reads) {
+            for (const Region& box : kernel::boxes_read(tile, param)) each(box);
+        }
     }
 
     Result<Kernel> in_order(const Offsets& first, const Kernel& found, const Kernel& one) {
@@ -175,7 +185,7 @@ private:
     Result<Kernel> behind(const Offsets& first) {
         way_ = Way::together;
         made_.groups = 1;
-        if (of_.back) return together(first);
+        if (of_.back || !made_.reads.empty()) return together(first);
         SYNCOPATE_TAKE(Kernel found, analysed(first));
         made_.tiles = static_cast<std::int64_t>(found.tiles.size());
         return found;
@@ -201,11 +211,11 @@ private:
         std::vector<bool> read(at(offsets.back()), false);
         for (const Tile& tile : found.tiles) {
             const Interval own = rows_of(expert_of(tile, offsets), offsets);
-            for (const Region& box : kernel::boxes_read(tile, made_.reads)) {
+            each_read(tile, [&](const Region& box) {
                 const std::int64_t begin = std::max(box[0].begin, own.begin);
                 const std::int64_t end = std::min(box[0].end, own.end);
                 if (begin < end) std::fill(read.begin() + begin, read.begin() + end, true);
-            }
+            });
         }
         const auto missing = std::ranges::find(read, false);
         if (missing == read.end()) return Done{};
@@ -232,24 +242,29 @@ private:
         made_.row_of.assign(found.tiles.size(), 0);
         std::vector<std::vector<bool>> read(at(of_.own), std::vector<bool>(at(of_.bound), false));
         for (const Tile& tile : found.tiles) {
-            for (const Region& box : kernel::boxes_read(tile, made_.reads)) {
+            std::optional<std::pair<std::int64_t, std::int64_t>> both;  // of a tile that is of two experts
+            each_read(tile, [&](const Region& box) {
                 const std::int64_t first = box[0].begin / of_.bound;
                 // `check` looks at how far a block reaches into the experts behind.
                 const std::int64_t last = made_.reads_on > 0 ? first : (box[0].end - 1) / of_.bound;
                 std::int32_t& expert = made_.expert_of[at(tile.id)];
                 std::int32_t& row = made_.row_of[at(tile.id)];
                 const auto begin = static_cast<std::int32_t>(box[0].begin - apart[at(first)]);
-                if (first != last || (expert >= 0 && expert != first))
-                    return wrong(
-                        found, fmt::format(
-                                   "tile {} reads rows of expert {} and of expert {}: a tile is to be of one",
-                                   tile.id, expert >= 0 ? expert : first, last));
+                if (first != last || (expert >= 0 && expert != first)) {
+                    if (!both) both = {expert >= 0 ? expert : first, last};
+                    return;
+                }
                 row = expert < 0 ? begin : std::min(row, begin);
                 expert = static_cast<std::int32_t>(first);
                 std::vector<bool>& of_expert = read[at(first)];
                 std::fill(of_expert.begin() + begin,
                           of_expert.begin() + std::min(box[0].end - apart[at(first)], of_.bound), true);
-            }
+            });
+            if (both)
+                return wrong(
+                    found,
+                    fmt::format("tile {} reads rows of expert {} and of expert {}: a tile is to be of one",
+                                tile.id, both->first, both->second));
         }
         for (std::int64_t expert = 0; expert < of_.own; ++expert) {
             const auto missing = std::ranges::find(read[at(expert)], false);
@@ -277,8 +292,9 @@ private:
             if (way_ == Way::together && reads_blocks(found)) there.end = of_.rows.rows;
             if (made_.reads_on > 0 && expert >= 0)
                 there.end = rows.begin + ceil_div(rows.end - rows.begin, made_.reads_on) * made_.reads_on;
-            SYNCOPATE_TRY(check_within(found, tile, made_.reads, kernel::boxes_read(tile, made_.reads), there,
-                                       offsets));
+            for (const auto& [param, tensor] : made_.reads)
+                SYNCOPATE_TRY(
+                    check_within(found, tile, param, kernel::boxes_read(tile, param), there, offsets));
             for (const RaggedTold& told : made_.told) {
                 if (way_ == Way::by_expert && expert >= 0)
                     SYNCOPATE_TRY(check_within(found, tile, told.param, kernel::boxes_read(tile, told.param),
@@ -293,9 +309,9 @@ private:
 
     /// Whether it reads rows by descriptors alone.
     [[nodiscard]] bool reads_blocks(const Kernel& found) const {
-        bool by_pointers = follows_;
+        bool by_pointers = made_.reads.empty();
         for (const kernel::ParamAccess& access : found.accesses)
-            by_pointers = by_pointers || (access.param == made_.reads && !access.stores &&
+            by_pointers = by_pointers || (!made_.tensor_read(access.param).empty() && !access.stores &&
                                           access.by == kernel::ParamAccess::By::pointers);
         return !by_pointers;
     }
@@ -325,7 +341,7 @@ private:
 
     Status check_within(const Kernel& found, const Tile& tile, const std::string& name,
                         std::span<const Region> boxes, const Interval& own, const Offsets& offsets) const {
-        const bool table = name != made_.reads && name != made_.makes;
+        const bool table = made_.tensor_read(name).empty() && name != made_.makes;
         for (const Region& box : boxes) {
             if (box[0].begin >= own.begin && box[0].end <= own.end) continue;
             const std::int32_t expert = expert_of(tile, offsets);
@@ -370,7 +386,7 @@ private:
     }
 
     [[nodiscard]] Error wrong(const Kernel& found, std::string message, const std::string& name = {}) const {
-        const std::string& usual = follows_ ? made_.makes : made_.reads;
+        const std::string& usual = made_.reads.empty() ? made_.makes : made_.reads.front().first;
         const kernel::Param* param = found.find_param(name.empty() ? usual : name);
         return kernel::error_at(*param, fmt::format("{}: {}", param->name, std::move(message)));
     }

@@ -23,8 +23,10 @@ std::int64_t rows_of(std::span<const plan::Region> boxes) {
     return std::max<std::int64_t>(0, last - first);
 }
 
-std::int64_t rows_read(const kernel::Tile& tile, const std::string& param) {
-    return rows_of(kernel::boxes_read(tile, param));
+std::int64_t rows_read(const kernel::Tile& tile, const Reads& reads) {
+    std::int64_t rows = 0;
+    for (const auto& [param, tensor] : reads) rows = std::max(rows, rows_of(kernel::boxes_read(tile, param)));
+    return rows;
 }
 
 std::int64_t tiles_of(const RaggedOrder& order, std::int64_t rows) {
@@ -33,13 +35,13 @@ std::int64_t tiles_of(const RaggedOrder& order, std::int64_t rows) {
 
 }  // namespace
 
-std::int64_t most_rows_read(const kernel::Kernel& all, const std::string& param) {
+std::int64_t most_rows_read(const kernel::Kernel& all, const Reads& reads) {
     std::int64_t rows = 0;
-    for (const kernel::Tile& tile : all.tiles) rows = std::max(rows, rows_read(tile, param));
+    for (const kernel::Tile& tile : all.tiles) rows = std::max(rows, rows_read(tile, reads));
     return rows;
 }
 
-std::vector<std::int64_t> blocks_of(const kernel::Kernel& all, const std::string& reads,
+std::vector<std::int64_t> blocks_of(const kernel::Kernel& all, const Reads& reads,
                                     const std::string& stores) {
     std::vector<std::int64_t> blocks{most_rows_read(all, reads), 0};
     for (const kernel::Tile& tile : all.tiles)
@@ -49,9 +51,8 @@ std::vector<std::int64_t> blocks_of(const kernel::Kernel& all, const std::string
     return blocks;
 }
 
-std::vector<RaggedOrder> orders_of(const kernel::Kernel& all, const kernel::Kernel& one,
-                                   const std::string& param) {
-    const std::int64_t rows = most_rows_read(all, param);
+std::vector<RaggedOrder> orders_of(const kernel::Kernel& all, const kernel::Kernel& one, const Reads& reads) {
+    const std::int64_t rows = most_rows_read(all, reads);
     if (rows == 0) return {};
     std::vector<RaggedOrder> made;
     const auto add = [&](std::int64_t apart, std::int64_t count) {
@@ -60,7 +61,7 @@ std::vector<RaggedOrder> orders_of(const kernel::Kernel& all, const kernel::Kern
             return;
         std::set<std::int64_t> numbers;
         for (const kernel::Tile& tile : one.tiles)
-            if (rows_read(tile, param) > 0) numbers.insert(tile.id / apart % count);
+            if (rows_read(tile, reads) > 0) numbers.insert(tile.id / apart % count);
         if (numbers.empty()) return;
         made.push_back({.rows = rows,
                         .columns = static_cast<std::int64_t>(numbers.size()),

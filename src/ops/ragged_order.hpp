@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/ragged_probes.hpp"
@@ -18,17 +19,20 @@
 
 namespace syncopate::ops {
 
-/// From the first row that a tile reads by `param` to the last one, of the tile that reads the most.
-[[nodiscard]] std::int64_t most_rows_read(const kernel::Kernel& all, const std::string& param);
+/// Parameters that rows are, and their plan's tensors.
+using Reads = std::vector<std::pair<std::string, std::string>>;
+
+/// From the first row that a tile reads to the last one, of the tile that reads the most.
+[[nodiscard]] std::int64_t most_rows_read(const kernel::Kernel& all, const Reads& reads);
 
 /// How many rows its tiles could be of, by what they read and what they store into ("": nothing), and by its axes.
-[[nodiscard]] std::vector<std::int64_t> blocks_of(const kernel::Kernel& all, const std::string& reads,
+[[nodiscard]] std::vector<std::int64_t> blocks_of(const kernel::Kernel& all, const Reads& reads,
                                                   const std::string& stores);
 
-/// How the tiles could be numbered, of a kernel that reads rows by `param`: `all`, where the first expert has all rows that there
+/// How the tiles could be numbered: `all`, where the first expert has all rows that there
 /// may be, and `one`, where it has one, and nobody else any.
 [[nodiscard]] std::vector<RaggedOrder> orders_of(const kernel::Kernel& all, const kernel::Kernel& one,
-                                                 const std::string& param);
+                                                 const Reads& reads);
 
 /// Whose the tile is, where experts' rows lie so; -1: nobody's, as there are no more.
 [[nodiscard]] std::int32_t expert_in(const RaggedOrder& order, std::int64_t tile, const Offsets& offsets);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -21,6 +22,7 @@ using plan::Tensor;
 
 /// Groups, by source rank and expert.
 using Groups = std::vector<std::vector<bool>>;
+using GroupsOf = std::map<std::int32_t, Groups>;  // by tensor
 
 class Reading {
 public:
@@ -31,8 +33,6 @@ public:
             return plan::error_at({findings.front().rank, findings.front().op}, findings.front().message);
         SYNCOPATE_TRY(find_rows());
         SYNCOPATE_TRY(find_counts());
-        begins_ = made_ = brought_ = returned_ = ends_ =
-            Groups(at(of_.ranks), std::vector<bool>(at(of_.experts), false));
         for (const Holding& one : plan_.initial) SYNCOPATE_TRY(read_initial(one));
         for (const Holding& one : plan_.produced) SYNCOPATE_TRY(read_produced(one));
         for (const Holding& one : plan_.final) SYNCOPATE_TRY(read_final(one));
@@ -61,11 +61,13 @@ private:
         for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
             if (!plan_.tensors[i].ragged) continue;
             const auto index = static_cast<std::int32_t>(i);
-            std::int32_t& place = produces(index) ? back_ : rows_;
+            const bool made = produces(index);
+            std::int32_t& place = made ? back_ : rows_ < 0 ? rows_ : more_;
             if (place >= 0)
                 return refused(
-                    "{} and {} have rows in groups: of a kernel that reads such rows one tensor comes, and "
-                    "one goes back",
+                    "{} and {} have rows in groups: to kernels that read such rows one tensor comes, or two "
+                    "of "
+                    "the same rows, and one goes back",
                     tensor(place).name, plan_.tensors[i].name);
             place = index;
         }
@@ -73,14 +75,16 @@ private:
         of_.ranks = plan_.num_ranks();
         if (plan_.mesh.num_nodes() > 1)
             return refused("{}: groups of rows go to ranks of one node", tensor(rows_).name);
-        for (const std::int32_t index : {rows_, back_}) {
+        for (const std::int32_t index : {rows_, more_, back_}) {
             if (index < 0) continue;
             const Tensor& one = tensor(index);
             if (one.ragged->axis != 0 || one.ragged->groups.size() != 2 || one.shape.size() != 3 ||
                 one.shape[0] != of_.ranks)
                 return refused("{}: expected rows, of {} ranks for each expert, by columns", one.name,
                                of_.ranks);
-            if (one.shape[1] != tensor(rows_).shape[1] || one.ragged->bound != tensor(rows_).ragged->bound)
+            const Tensor& rows = tensor(rows_);
+            if (one.shape[1] != rows.shape[1] || one.ragged->bound != rows.ragged->bound ||
+                (index == more_ && one.ragged->rows != rows.ragged->rows))
                 return refused("{} and {} have other groups, or other bounds", tensor(rows_).name, one.name);
         }
         of_.experts = tensor(rows_).shape[1];
@@ -90,6 +94,7 @@ private:
         of_.own = of_.experts / of_.ranks;
         of_.bound = tensor(rows_).ragged->bound;
         of_.rows = part_of(rows_);
+        if (more_ >= 0) of_.more = part_of(more_);
         if (back_ >= 0) of_.back = part_of(back_);
         return Done{};
     }
@@ -117,7 +122,7 @@ private:
                 of_.rows.name, of_.ranks, of_.experts);
         counts_ = static_cast<std::int32_t>(counts - plan_.tensors.begin());
         of_.counts = counts->name;
-        if (plan_.tensors.size() != (back_ < 0 ? 2 : 3))
+        if (plan_.tensors.size() != 2U + (back_ < 0 ? 0 : 1) + (more_ < 0 ? 0 : 1))
             return refused(
                 "beside rows in groups and {} the plan has other tensors: rows in groups travel alone",
                 of_.counts);
@@ -140,7 +145,14 @@ private:
                chunk.region[2].size() == tensor(chunk.tensor).shape[2];
     }
 
-    static void note(const plan::Chunk& chunk, Groups& groups) {
+    [[nodiscard]] bool comes(std::int32_t index) const {
+        return index == rows_ || (index == more_ && more_ >= 0);
+    }
+
+    void note(const plan::Chunk& chunk, GroupsOf& of) const {
+        Groups& groups =
+            of.try_emplace(chunk.tensor, at(of_.ranks), std::vector<bool>(at(of_.experts), false))
+                .first->second;
         for (std::int64_t source = chunk.region[0].begin; source < chunk.region[0].end; ++source) {
             for (std::int64_t expert = chunk.region[1].begin; expert < chunk.region[1].end; ++expert)
                 groups[at(source)][at(expert)] = true;
@@ -155,9 +167,9 @@ private:
             counted_.insert(one.rank);
             return Done{};
         }
-        if (one.chunk.tensor != rows_ || one.partial || !lies(one.chunk, self(one.rank), all))
+        if (!comes(one.chunk.tensor) || one.partial || !lies(one.chunk, self(one.rank), all))
             return refused_at({one.rank, -1}, "it begins with other rows of {} than its own, whole",
-                              of_.rows.name);
+                              comes(one.chunk.tensor) ? tensor(one.chunk.tensor).name : of_.rows.name);
         note(one.chunk, begins_);
         return Done{};
     }
@@ -172,8 +184,8 @@ private:
     }
 
     Status read_final(const Holding& one) {
-        if (one.chunk.tensor == rows_ && lies(one.chunk, {0, of_.ranks}, experts_of(one.rank))) {
-            of_.kept = true;
+        if (comes(one.chunk.tensor) && lies(one.chunk, {0, of_.ranks}, experts_of(one.rank))) {
+            (one.chunk.tensor == rows_ ? of_.rows : *of_.more).kept = true;
             return Done{};
         }
         if (one.chunk.tensor != back_ || back_ < 0 || !lies(one.chunk, self(one.rank), {0, of_.experts}))
@@ -194,13 +206,13 @@ private:
             return refused_at(ref, "it is no push of groups of rows to the same groups");
         if (!op.after.empty())
             return refused_at(ref, "it waits for another op: groups of rows leave as soon as they are there");
-        const bool comes = op.src.tensor == rows_;
-        const std::int64_t source = comes ? ref.rank : op.peer, owner = comes ? op.peer : ref.rank;
+        const bool brings = comes(op.src.tensor);
+        const std::int64_t source = brings ? ref.rank : op.peer, owner = brings ? op.peer : ref.rank;
         if (!lies(op.src, self(source), experts_of(owner)))
             return refused_at(ref, "{} is not whole rows of rank {} for experts of rank {}, {} to {}",
                               plan::region_text(tensor(op.src.tensor), op.src.region), source, owner,
                               experts_of(owner).begin, experts_of(owner).end - 1);
-        note(op.src, comes ? brought_ : returned_);
+        note(op.src, brings ? brought_ : returned_);
         return Done{};
     }
 
@@ -210,26 +222,32 @@ private:
                 return refused_at({rank, -1}, "it does not begin with its row of {}", of_.counts);
             for (std::int64_t expert = 0; expert < of_.experts; ++expert) {
                 const auto owner = static_cast<std::int32_t>(expert / of_.own);
-                const auto has = [&](const Groups& groups) { return groups[at(rank)][at(expert)]; };
-                if (!has(begins_))
-                    return refused_at({rank, -1}, "it does not begin with its rows of {} for expert {}",
-                                      of_.rows.name, expert);
-                if (rank != owner && !has(brought_))
-                    return refused_at(
-                        {rank, -1},
-                        "its rows of {} for expert {} do not go to rank {}, which has the expert: push them",
-                        of_.rows.name, expert, owner);
+                const auto has = [&](const GroupsOf& of, std::int32_t index) {
+                    const auto found = of.find(index);
+                    return found != of.end() && found->second[at(rank)][at(expert)];
+                };
+                for (const std::int32_t index : {rows_, more_}) {
+                    if (index < 0) continue;
+                    if (!has(begins_, index))
+                        return refused_at({rank, -1}, "it does not begin with its rows of {} for expert {}",
+                                          tensor(index).name, expert);
+                    if (rank != owner && !has(brought_, index))
+                        return refused_at({rank, -1},
+                                          "its rows of {} for expert {} do not go to rank {}, which has the "
+                                          "expert: push them",
+                                          tensor(index).name, expert, owner);
+                }
                 if (back_ < 0) continue;
-                if (!has(made_))
+                if (!has(made_, back_))
                     return refused_at({owner, -1},
                                       "it does not make the rows of {} for expert {}, which it has",
                                       of_.back->name, expert);
-                if (!has(ends_))
+                if (!has(ends_, back_))
                     return refused_at(
                         {rank, -1},
                         "at the end it is not to hold its rows of {} of expert {}: ask for them by \"final\"",
                         of_.back->name, expert);
-                if (rank != owner && !has(returned_))
+                if (rank != owner && !has(returned_, back_))
                     return refused_at(
                         {owner, -1}, "what it makes of {} for expert {} does not go back to rank {}: push it",
                         of_.back->name, expert, rank);
@@ -241,10 +259,11 @@ private:
     const plan::Plan& plan_;
     RaggedRows of_;
     std::int32_t rows_ = -1;
+    std::int32_t more_ = -1;  ///< a second tensor of the same rows
     std::int32_t back_ = -1;
     std::int32_t counts_ = -1;
     std::set<std::int32_t> counted_;
-    Groups begins_, made_, brought_, returned_, ends_;
+    GroupsOf begins_, made_, brought_, returned_, ends_;
 };
 
 }  // namespace

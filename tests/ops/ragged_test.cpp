@@ -218,13 +218,51 @@ TEST(Ragged, KernelsThatFollowWaitForNothingAndMakeWhatGoesBack) {
     }
     stages[1].bindings["a_ptr"] = "A";
     const auto both = ragged_program(stages, plan_of(2, true), 4);
-    ASSERT_FALSE(both);
-    EXPECT_NE(both.error().to_string().find("the first kernel reads what comes"), std::string::npos)
-        << both.error().to_string();
+    ASSERT_TRUE(both) << "one that follows may read the rows that came: " << both.error().to_string();
+    EXPECT_EQ(both->users[1].tensor_read("a_ptr"), "A");
+    EXPECT_EQ(both->users[1].groups, 1) << "those before it have awaited all";
     // One that stores half of the rows that go back.
     stages[1] = stage_of(copying("BM", "(rows < end) & (rows % 2 == 0)"), true);
     stages[1].bindings.erase("a_ptr");
     EXPECT_FALSE(ragged_program(stages, plan_of(2, true), 4));
+}
+
+TEST(Ragged, TwoTensorsOfTheSameRowsComeTogether) {
+    plan::PushGroupsOptions options{.experts = 4, .more = plan::Tensor{"D", {kBound, 4}, plan::DType::fp32}};
+    const auto plan = *plan::push_groups(plan::Mesh{.axes = {{"gpu", 2}}},
+                                         {"A", {kBound, kColumns}, plan::DType::fp32}, options);
+    emit::StageText stage = stage_of(R"(import triton
+import triton.language as tl
+
+@triton.jit
+def copies(a_ptr, d_ptr, c_ptr, offsets_ptr, K: tl.constexpr, BM: tl.constexpr):
+    expert = tl.program_id(0)
+    end = tl.load(offsets_ptr + expert + 1)
+    rows = tl.load(offsets_ptr + expert) + tl.program_id(1) * BM + tl.arange(0, BM)
+    at = rows[:, None] * K + tl.arange(0, K)[None, :]
+    inside = (rows < end)[:, None]
+    d = tl.load(d_ptr + rows * 4, mask=rows < end)
+    tl.store(c_ptr + at, tl.load(a_ptr + at, mask=inside) + d[:, None], mask=inside)
+)",
+                                     false);
+    stage.arguments.tensors["d_ptr"] = {
+        .shape = {kBound, 4}, .strides = {}, .dtype = plan::DType::fp32, .block = {}};
+    const auto alone = program_of(stage, plan, 4);
+    ASSERT_FALSE(alone);
+    EXPECT_NE(alone.error().to_string().find("no parameter is bound to D: its rows would be read by nobody"),
+              std::string::npos)
+        << alone.error().to_string();
+    stage.bindings["d_ptr"] = "D";
+    const auto made = program_of(stage, plan, 4);
+    ASSERT_TRUE(made) << made.error().to_string();
+    EXPECT_EQ(made->users.front().groups, 2) << "a tile is of one expert, by either tensor";
+    const auto schedule = fuse::fuse(made->program, {.device = fuse::Device::cuda});
+    ASSERT_TRUE(schedule) << schedule.error().to_string();
+    const std::vector<Parameters> parameters = ragged_parameters(*made, true, {});
+    EXPECT_EQ(parameters[2].at("MORE").value, 4);
+    EXPECT_EQ(parameters[2].at("given_more_ptr").name, "D");
+    EXPECT_EQ(parameters[3].at("c_ptr").of, Parameter::Of::operand) << "it stays with the expert";
+    EXPECT_FALSE(parameters[3].contains("d_ptr")) << "it lies in the heap";
 }
 
 TEST(Ragged, AKernelWhoseTilesFollowTheCountsIsNotTriedByExpert) {

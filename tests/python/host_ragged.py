@@ -268,7 +268,7 @@ def check_recovered(_, size):
     for go_on in (fused.reset, lambda: sy.recover(deadline=60)):
         call_and_compare(fused, counts, 64, "before")
         (prepared,) = fused.prepared
-        fused._made[prepared].scratch["seen_ptr"][:] = 5 + dist.get_rank()
+        fused._made[prepared].scratch["seen"][:] = 5 + dist.get_rank()
         dist.barrier()
         go_on()
         call_and_compare(fused, counts, 64, "after it")

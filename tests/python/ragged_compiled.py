@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 import host_ragged
 import host_ragged_kinds as kinds
+import host_ragged_trained as trained
 import torch
 import triton
+from grouped_training import product, weight_gradient
 from host_ragged import OWN, K, N
 from moe_compiled import compile_one
 from syncopate import _syncopate
@@ -24,7 +26,7 @@ def empty(*shape, dtype=torch.float32, device="meta"):
     return torch.empty(shape, dtype=dtype, device=device)
 
 
-def compile_program(parts, back, every=True):
+def compile_program(parts, back, every=True, plan=None):
     """`parts`: kernels with what they are bound to, called with, and on which grid. `every`: also the stages that are the same for
     all kernels."""
     stages = []
@@ -34,7 +36,7 @@ def compile_program(parts, back, every=True):
         path = Path(kernel.fn.__code__.co_filename)
         grid = (*grid, 1, 1)[:3]
         stages.append((path.read_text(), str(path), kernel.__name__, bind, scalars, tensors, grid))
-    plan = host_ragged.plan_of(SIZE, BOUND, back)
+    plan = plan or host_ragged.plan_of(SIZE, BOUND, back)
     artifact, of = _syncopate.fuse_ragged(stages, plan, "cuda", 132, Strategy(), 32)
     loaded = []
     for (kernel, *_), emitted in zip(parts, artifact.stages[USERS:], strict=False):
@@ -51,7 +53,7 @@ def compile_program(parts, back, every=True):
     own = [*kernels.STAGES, *loaded, *(kernels.BACK if back else ())]
     for index, (one, arguments) in enumerate(zip(own, given, strict=True)):
         if every or index == 1 or USERS <= index < USERS + len(parts):
-            compile_one(one, arguments, {"num_warps": 4, "num_stages": 2})
+            compile_one(one, arguments, kernels.options_of(one, of["apart"]))
 
 
 def compile_first(back):
@@ -95,9 +97,33 @@ def compile_layer():
     compile_program(parts, True, every=False)
 
 
+def compile_backward(bound):
+    """Two tensors of the same rows, and a kernel that follows and reads one. Of many rows few programs send."""
+    dw = {"x_ptr": empty(100, K), "dy_ptr": empty(100, N), "dw_ptr": empty(OWN, K, N)}
+    dx = {"a_ptr": empty(100, N), "w_ptr": empty(OWN, K, N), "c_ptr": empty(bound, K)}
+    counts, blocks = (
+        {"offsets_ptr": empty(OWN * SIZE, dtype=torch.int32)},
+        {"BLOCK_M": BM, "BLOCK_N": BN, "BLOCK_K": BK},
+    )
+    dw |= counts | {"N": N, "K": K} | blocks
+    dx |= counts | {"N": K, "K": N, "STRIDE_E": K * N, "STRIDE_K": 1, "STRIDE_N": N} | blocks
+    parts = [
+        (weight_gradient, trained.BOTH, dw, (OWN, triton.cdiv(K, BK), triton.cdiv(N, BN))),
+        (
+            product,
+            {"a_ptr": "D", "c_ptr": "C", "offsets_ptr": "counts"},
+            dx,
+            (OWN, triton.cdiv(bound, BM), triton.cdiv(K, BN)),
+        ),
+    ]
+    compile_program(parts, True, plan=trained.plan_of(SIZE, bound, back=True))
+
+
 if __name__ == "__main__":
     compile_first(False)
     compile_first(True)
     for name in kinds.TOLD:
         compile_kind(name)
     compile_layer()
+    compile_backward(BOUND)
+    compile_backward(1 << 20)

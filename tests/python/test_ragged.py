@@ -27,6 +27,12 @@ def test_grouped_products_as_users_write_them_follow_such_counts_on(ranks, run):
     assert f"{ranks} ranks: ragged" in outcome.out
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5] if SWEEP else [2])
+def test_two_tensors_rows_that_are_kept_and_gradients_of_experts_are_right_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_ragged_trained.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+
+
 def test_their_kernels_compile_for_sm_90():
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     environment.pop("TRITON_INTERPRET", None)
@@ -44,9 +50,11 @@ def test_their_kernels_compile_for_sm_90():
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3] if SWEEP else [2])
-def test_the_example_of_a_grouped_product_agrees_with_torch_on(ranks, run):
+@pytest.mark.parametrize(("example", "said"), [("grouped_product", "a grouped product agrees with torch"),
+                                               ("grouped_training", "gradients of experts agree with torch's in fp64")])  # fmt: skip
+def test_the_example_agrees_with_torch_on(ranks, example, said, run):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT / "python")}
-    outcome = run(*command, ROOT / "examples" / "grouped_product.py", **environment)
+    outcome = run(*command, ROOT / "examples" / f"{example}.py", **environment)
     assert outcome.code == 0, outcome.out + outcome.err
-    assert "a grouped product agrees with torch" in outcome.out
+    assert said in outcome.out

@@ -6,7 +6,8 @@
 //     rows       this rank's rows are stored at their experts' ranks
 //     NAME       the user's kernel: a tile starts when all rows of its expert are there; one that may be of any expert,
 //                when all rows are
-//     NAME …     further ones, each behind the one before: what they hand on lies in memory of the user's
+//     NAME …     further ones, each behind the one before: what they hand on, and what stays with the experts, lies in memory of
+//                the user's; each may read the rows that came, too
 //     back       what it makes is stored at the ranks of its rows        (where the plan says so)
 //     take       and is copied from there to where the user wants it     (likewise)
 //
@@ -23,14 +24,19 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/fuse/model/program.hpp"
 #include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/ops/mixture.hpp"
+#include "syncopate/ops/parameters.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
@@ -42,6 +48,7 @@ struct RaggedTensor {
     std::int64_t columns = 0;
     std::int64_t rows = 0;  ///< for which there is memory
     plan::DType dtype = plan::DType::bf16;
+    bool kept = false;  ///< of what comes: it is the user's until the next call
 };
 
 /// What a plan says of its rows in groups.
@@ -51,10 +58,17 @@ struct RaggedRows {
     std::int64_t own = 0;      ///< of each rank: rank r has experts [r · own, (r + 1) · own)
     std::int64_t bound = 0;    ///< rows that come to a rank at most
     RaggedTensor rows;
+    std::optional<RaggedTensor> more;  ///< a second tensor of the same rows, which comes with the first
     std::optional<RaggedTensor> back;  ///< what is made of them, and goes back to where they came from
     std::string
         counts;  ///< that the call brings: row r, of the rows of rank r for each expert, is what rank r has
-    bool kept = false;  ///< the rows that came are the user's until the next call
+
+    /// Those that come.
+    [[nodiscard]] std::vector<const RaggedTensor*> brought() const {
+        std::vector<const RaggedTensor*> all{&rows};
+        if (more) all.push_back(&*more);
+        return all;
+    }
 };
 
 /// Fails, with rank and op where it is about one, where the plan does anything but bring each group from its rank to its
@@ -83,9 +97,11 @@ struct RaggedOrder {
 /// A user's kernel as groups of tiles, an expert's each, and which tiles they are.
 struct RaggedKernel {
     kernel::Kernel kernel;
-    std::string reads;  ///< the parameter that the rows are; "" of one that follows
+    /// The parameters that the rows are, and their plan's tensors; the first kernel has some, one that follows may.
+    std::vector<std::pair<std::string, std::string>> reads;
     std::vector<RaggedTold> told;
-    std::string makes;  ///< that goes back; where nothing does, one that it stores into
+    std::string makes;                     ///< that goes back; where nothing does, one that it stores into
+    std::vector<std::int64_t> made_shape;  ///< its shape, as the call has it
     /// Of a rank: its experts, or 1: any tile may read rows of all of them, and waits for all.
     std::int64_t groups = 0;
     /// What is hardly meant: of the kernel where one expert has all rows; and why each tile waits for all of them.
@@ -99,6 +115,13 @@ struct RaggedKernel {
     // an expert's rows it begins.
     std::vector<std::int32_t> expert_of;
     std::vector<std::int32_t> row_of;
+
+    /// The plan's tensor whose rows the parameter is; "": of none.
+    [[nodiscard]] std::string tensor_read(std::string_view param) const {
+        for (const auto& [name, tensor] : reads)
+            if (name == param) return tensor;
+        return {};
+    }
 };
 
 /// `stage`: its bindings have the parameter of the rows and that of the counts. Fails, naming file, line and parameter, where
@@ -106,8 +129,8 @@ struct RaggedKernel {
 /// have; and where the kernel takes the rows in another way than by a pointer.
 [[nodiscard]] Result<RaggedKernel> ragged_kernel(const emit::StageText& stage, const RaggedRows& of);
 
-/// The same of a kernel that follows: it begins when those before it have ended, reads what they have stored, and may make what
-/// goes back.
+/// The same of a kernel that follows: it begins when those before it have ended, reads what they have stored and any rows that
+/// came, and may make what goes back.
 [[nodiscard]] Result<RaggedKernel> ragged_follower(const emit::StageText& stage, const RaggedRows& of);
 
 struct RaggedProgram {
@@ -116,16 +139,32 @@ struct RaggedProgram {
     std::vector<RaggedKernel> users;  ///< the kernels are the stages from the fourth on
     /// Rows of the blocks that they are told of, and how many of these there are at most; 0: none are.
     std::int64_t block = 0, blocks = 0;
-    std::string made;   ///< the tensor that the last one stores into
-    std::string taken;  ///< that the last stage stores into, where something goes back
+    MixtureSending sending;  ///< of the rows that come
+    std::string made;        ///< the tensor that the last one stores into
+    std::string taken;       ///< that the last stage stores into, where something goes back
 };
 
-inline constexpr std::int64_t kRaggedTile = 16;  ///< rows that are moved together
+inline constexpr std::int64_t kRaggedTile = 16;  ///< rows that go back together
 inline constexpr std::size_t kRaggedStages = 3;  ///< before the user's first kernel
 
 /// `stages`: the user's kernels, of which the first one reads the rows, and the last one makes what goes back. `programs`: of the
 /// stages before them.
 [[nodiscard]] Result<RaggedProgram> ragged_program(std::span<const emit::StageText> stages,
                                                    const plan::Plan& plan, std::int64_t programs);
+
+/// Scratch of the kernels that holds RaggedKernel::expert_of and row_of of the first kernel before all calls.
+inline constexpr const char* kRaggedExperts = "expert";
+inline constexpr const char* kRaggedFirstRows = "row";
+
+/// What the stages' kernels take (parameters.hpp), by stage. Of a user's kernel that is its tensors but those that lie in the heap.
+/// A call's tensors: of the plan they have its names; of others `names`, by kernel of the user's and parameter. `beside`: the user's
+/// first kernel starts while rows are sent.
+[[nodiscard]] std::vector<Parameters> ragged_parameters(
+    const RaggedProgram& program, bool beside, std::span<const std::map<std::string, std::string>> names);
+
+/// What calls between two looks at kSeen (mixture.hpp) had that is wrong; "" where nothing is. `drops`: rows over the bound are not.
+[[nodiscard]] std::string ragged_verdict(const std::string& counts, std::int64_t bound,
+                                         std::span<const std::uint32_t> before,
+                                         std::span<const std::uint32_t> now, bool drops);
 
 }  // namespace syncopate::ops

@@ -11,7 +11,7 @@ binding says: "counts.ends", "counts.experts[BM]", … (src/ops/ragged_told.hpp 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -63,7 +63,7 @@ class RaggedKernel(FusedKernel):
         """[experts / ranks + 1], on the device: the next call's as soon as there is one."""
         if self._last is None:
             raise ValueError("offsets: there was no call")
-        return self._last.scratch["offsets_ptr"]
+        return self._last.scratch["offsets"]
 
     def _run(self, calls: Sequence[Call]) -> None:
         prepared, items = self._find(calls)
@@ -86,9 +86,13 @@ class RaggedKernel(FusedKernel):
     def _given(
         self, prepared: Prepared, made: Made, items: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        user = made.of["users"][0]
         if made.of["beside"]:
-            _require_apart(user["reads"], self.stages[0].bind, user["writes"], items[0])
+            brought = {
+                tensor: (parameter, one[parameter])
+                for user, one in zip(made.of["users"], items, strict=True)
+                for parameter, tensor in user["reads"].items()
+            }
+            _require_apart(brought.values(), self.stages[0].bind, made.of["users"][0]["writes"], items[0])
         return given_of(prepared, made, items)
 
     def check(self) -> None:
@@ -101,7 +105,7 @@ class RaggedKernel(FusedKernel):
                 made.forget()
             raise
         for made in self._made.values():
-            seen = made.scratch["seen_ptr"]
+            seen = made.scratch["seen"]
             if seen.is_cuda:  # calls of other streams have added to it
                 torch.cuda.synchronize(seen.device)
             self._judge(made)
@@ -123,32 +127,47 @@ class RaggedKernel(FusedKernel):
 
     def result(self, prepared: Prepared, tensor: str) -> torch.Tensor:
         """The rows that came for this rank's experts, where they lie until the next call: see `offsets`."""
+        of = self._made[prepared].of
         kept = {name for name, *_ in self.plan.final(prepared.op.rank)}
-        if tensor != self._made[prepared].of["rows"] or tensor not in kept:
+        if tensor not in (of["rows"], of["more"]) or tensor not in kept:
             raise ValueError(f"{tensor}: the plan does not say that it is kept (final)")
         return prepared.tensors[tensor]
 
+    @property
+    def kept(self) -> dict[str, torch.Tensor]:
+        """What came in the last call, by the plan's tensor, in memory of its own: [bound, columns], of which `offsets` says how many
+        rows there are. For a backward pass, whatever is called meanwhile. Raises ValueError where the plan keeps nothing."""
+        last = next((one for one, made in self._made.items() if made is self._last), None)
+        if last is None:
+            raise ValueError("kept: there was no call")
+        of = self._made[last].of
+        final = {name for name, *_ in self.plan.final(last.op.rank)}
+        names = [name for name in (of["rows"], of["more"]) if name in final]
+        if not names:
+            raise ValueError("kept: the plan keeps nothing of what comes: push_groups(…, keep=True)")
+        return {name: self.result(last, name).flatten(0, -2)[: of["bound"]].clone() for name in names}
+
     def _judge(self, made: Made) -> None:
         """Of all calls since it was last asked; the same on all ranks."""
-        over, wrong, *calls = made.scratch["seen_ptr"].tolist()
-        if calls[1] and wrong <= 0:  # the sum over calls has run over
-            wrong = 2**31 - 1
-        made.scratch["seen_ptr"].zero_()
-        said = []
-        if wrong or calls[1]:
-            said.append(
-                f"{made.of['counts']}: counts below 0, or of more rows than were given: {wrong} in all"
-            )
-        if over and self.over == "error":
-            bound = made.of["bound"]
-            said.append(
-                f"bound: as many as {over} rows more than {bound} come to a rank: give the plan a bound of {bound + over}, "
-                'or over="drop"'
-            )
+        seen = made.scratch["seen"]
+        words = [word & 0xFFFFFFFF for word in seen.tolist()]
+        seen.zero_()
+        said = _syncopate.ragged_verdict(made.of["counts"], made.of["bound"], words, self.over == "drop")
         if said:
-            raise ValueError("; ".join(said))
+            raise ValueError(said)
 
     def _find(self, calls: Sequence[Call]) -> tuple[Prepared, list[dict[str, Any]]]:
+        taken = self._taken(calls)
+        key = tuple(one.key for one in taken)
+        prepared = self._prepared.get(key)
+        if prepared is not None and prepared.op.retired:
+            self.drops(prepared)
+            prepared = None
+        if prepared is None:
+            prepared = self._prepared[key] = self._prepare(taken)
+        return prepared, [one.items for one in taken]
+
+    def _taken(self, calls: Sequence[Call]) -> list[TakenCall]:
         """How many rows a rank gives is not what is compiled for."""
         if len(calls) != len(self.stages):
             raise TypeError(
@@ -160,14 +179,7 @@ class RaggedKernel(FusedKernel):
                 if tensor in self._ragged and parameter in one.tensors:
                     shape, _, dtype, block = one.tensors[parameter]
                     one.tensors[parameter] = ([0, *shape[1:]], [], dtype, block)
-        key = tuple(one.key for one in taken)
-        prepared = self._prepared.get(key)
-        if prepared is not None and prepared.op.retired:
-            self.drops(prepared)
-            prepared = None
-        if prepared is None:
-            prepared = self._prepared[key] = self._prepare(taken)
-        return prepared, [one.items for one in taken]
+        return taken
 
     def _bind_to_plan(self, index: int, one: TakenCall, group: Group, device: str) -> None:
         """That the call brings rows and counts as the plan has them; `run` looks at each call's."""
@@ -186,19 +198,29 @@ class RaggedKernel(FusedKernel):
         of: dict[str, str] = {}  # by the plan's tensor
         rows: dict[str, int] = {}
         counted: list[tuple[str, Any]] = []
+        brought: dict[str, torch.Tensor] = {}
         for stage, given in zip(self.stages, items, strict=True):
             for parameter, bound in stage.bind.items():
                 value = given[parameter]
                 self._require(parameter, bound, value, device, ordinal)
                 if bound in self._ragged:
+                    before = brought.setdefault(bound, base_of(value))
+                    if launch_key(before) != launch_key(base_of(value)):
+                        raise ValueError(
+                            f"{parameter}: another tensor than {of[bound]}: both are bound to {bound}, so give the same to both"
+                        )
                     of[bound], rows[bound] = parameter, base_of(value).shape[0]
                 else:
                     counted.append((parameter, value))
         gives = next(name for name in rows if name not in self._made_by_kernels)
         for gets in rows:
-            if rows[gets] < rows[gives]:
+            if gets in self._made_by_kernels and rows[gets] < rows[gives]:
                 raise ValueError(
                     f"{of[gets]}: it has {rows[gets]} rows, and gets one for each of {of[gives]}, which has {rows[gives]}"
+                )
+            if gets not in self._made_by_kernels and rows[gets] != rows[gives]:
+                raise ValueError(
+                    f"{of[gets]}: it has {rows[gets]} rows, and {of[gives]}, which are the same ones, {rows[gives]}"
                 )
         for parameter, value in counted[1:]:
             if launch_key(value) != launch_key(counted[0][1]):
@@ -236,17 +258,24 @@ class RaggedKernel(FusedKernel):
             raise ValueError(f"{where}: it must be contiguous")
         check_place(where, value, dtype, device, ordinal)
 
+    def _stage_tuples(self, taken: Sequence[TakenCall], texts: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return [
+            (text.source, text.file, text.asked, dict(stage.bind), one.scalars, one.tensors, one.grid)
+            for stage, text, one in zip(self.stages, texts, taken, strict=True)
+        ]
+
     def _set_up(self, taken: Sequence[TakenCall], group: Group, device: str) -> Prepared:
         texts = self._texts_on(device)
         programs = group.multiprocessors(PROGRAMS_ON_HOST)
 
         def fused() -> tuple[Any, dict[str, Any], list[Any]]:
-            stages = [
-                (text.source, text.file, text.asked, dict(stage.bind), one.scalars, one.tensors, one.grid)
-                for stage, text, one in zip(self.stages, texts, taken, strict=True)
-            ]
             artifact, of = _syncopate.fuse_ragged(
-                stages, self.plan, device, group.multiprocessors(), self.strategy, programs
+                self._stage_tuples(taken, texts),
+                self.plan,
+                device,
+                group.multiprocessors(),
+                self.strategy,
+                programs,
             )
             for warning in (*artifact.warnings, *(one for user in of["users"] for one in user["warnings"])):
                 warnings.warn(f"syncopate: {warning}", stacklevel=8)
@@ -261,10 +290,10 @@ class RaggedKernel(FusedKernel):
             if not of["back"] or index + 1 < len(users):
                 del prepared.stages[USERS + index].bind[user["makes"]]
         items = [one.items for one in taken]
-        rows = base_of(items[0][of["users"][0]["reads"]])
-        made = self._made[prepared] = made_for(prepared, of, rows.device, (device, group.ordinal))
+        device_of_rows = base_of(items[0][next(iter(of["users"][0]["reads"]))]).device
+        made = self._made[prepared] = made_for(prepared, of, device_of_rows, (device, group.ordinal))
         prepared.op.when_renewed(made.forget)  # by reset and sy.recover
-        options = [kernels.SENDING if one is kernels.ragged_rows else kernels.OTHERS for one in own]
+        options = [kernels.options_of(one, of["apart"]) for one in own]
         options[USERS : USERS + len(users)] = [one.options for one in taken]
 
         def compiled() -> None:
@@ -281,7 +310,10 @@ class RaggedKernel(FusedKernel):
 
 
 def _require_apart(
-    reads: str, bind: Mapping[str, str], writes: Sequence[str], items: Mapping[str, Any]
+    brought: Iterable[tuple[str, Any]],
+    bind: Mapping[str, str],
+    writes: Sequence[str],
+    items: Mapping[str, Any],
 ) -> None:
     """That the kernel stores into no memory of the rows that are given: they are sent while it runs."""
 
@@ -291,13 +323,14 @@ def _require_apart(
         elements = steps + 1 if tensor.numel() else 0
         return tensor.data_ptr(), tensor.data_ptr() + elements * tensor.element_size()
 
-    begin, end = ends(items[reads])
-    for name in writes:
-        if name in bind or not is_tensor(items[name]):
-            continue
-        first, last = ends(items[name])
-        if first < end and begin < last:
-            raise ValueError(
-                f"{name}: the kernel stores into the memory of {reads}, whose rows are still sent while it runs: give it "
-                "memory of its own"
-            )
+    for reads, given in brought:
+        begin, end = ends(given)
+        for name in writes:
+            if name in bind or not is_tensor(items[name]):
+                continue
+            first, last = ends(items[name])
+            if first < end and begin < last:
+                raise ValueError(
+                    f"{name}: the kernel stores into the memory of {reads}, whose rows are still sent while it runs: give it "
+                    "memory of its own"
+                )

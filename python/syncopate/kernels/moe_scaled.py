@@ -20,7 +20,9 @@ from ..language import (
     sy_post_previous,
     sy_start_next,
 )
-from .moe import _activated, _at_rank, _back, _tile_of_group
+from .moe import _activated, _tile_of_group
+from .moe_layout import _at_rank
+from .moe_rows import _back
 
 LARGEST = tl.constexpr(448.0)  # of e4m3
 SCALED = tl.constexpr(128)

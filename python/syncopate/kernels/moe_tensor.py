@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from ..language import sy_acquire, sy_finish, sy_num_slots, sy_post
-from .moe import _BAD, _CALLS_BAD, _OVER, _at_rank, _make_slots, _places
+from .moe_layout import _BAD, _CALLS_BAD, _OVER, _at_rank, _make_slots, _places
 
 
 @triton.jit

@@ -11,8 +11,20 @@ import triton
 import triton.language as tl
 
 from .._syncopate import layout
-from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post, sy_start_next
-from .moe import _at_rank, _make_slots, _places
+from ..language import (
+    sy_acquire,
+    sy_finish,
+    sy_group,
+    sy_group_rows,
+    sy_num_slots,
+    sy_post,
+    sy_post_at_once,
+    sy_post_last,
+    sy_post_previous,
+    sy_start_next,
+)
+from .moe_layout import _BAD, _CALLS_BAD, _CALLS_OVER, _OVER, _at_rank, _make_slots, _places
+from .moe_rows import store_rows
 
 _NUM_SLOTS = tl.constexpr(layout.NUM_SLOTS)
 _FIRST_SLOT = tl.constexpr(layout.FIRST_SLOT)
@@ -23,9 +35,6 @@ _SLOT_GROUP = tl.constexpr(layout.SLOT_GROUP)
 _SLOT_ROWS = tl.constexpr(layout.SLOT_ROWS)
 _GROUPS = tl.constexpr(layout.GROUPS)
 _GROUP_HEAD = tl.constexpr(4)
-# Of the words of `status` and `seen`, as kernels/moe.py has them.
-_OVER, _BAD = tl.constexpr(0), tl.constexpr(1)
-_CALLS_OVER, _CALLS_BAD = tl.constexpr(2), tl.constexpr(3)
 _MOST = tl.constexpr(
     2**30
 )  # rows: sums of it stay within 64 bits, and what all ranks tell of a call within 32
@@ -140,24 +149,25 @@ def _tell_blocks(experts_ptr, places_ptr, padded_ptr, run, rows, EXPERTS: tl.con
 
 @triton.jit
 def ragged_layout(
-    counts_ptr, sent_ptr, group_ptr, offsets_ptr, sizes_ptr, status_ptr, seen_ptr, rows_ptr, user_ptr, expert_ptr, row_ptr,
+    counts_ptr, sent_ptr, group_ptr, offsets_ptr, ends_ptr, sizes_ptr, status_ptr, seen_ptr, rows_ptr, user_ptr, expert_ptr, row_ptr,
     from_ptr, to_ptr, back_ptr, experts_ptr, places_ptr, padded_ptr, rank, sy_schedule, sy_control, E: tl.constexpr,
     R: tl.constexpr, EXPERTS: tl.constexpr, BOUND: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, BE: tl.constexpr,
     BR: tl.constexpr, BALL: tl.constexpr, SLOTS: tl.constexpr, BACK: tl.constexpr, USERS: tl.constexpr,
     ORDER_ROWS: tl.constexpr, ORDER_COLUMNS: tl.constexpr, ORDER_APART: tl.constexpr, ORDER_COUNT: tl.constexpr,
-    COUNTS: tl.constexpr, READS_ON: tl.constexpr, TOLD: tl.constexpr, BLOCKS: tl.constexpr,
+    COUNTS: tl.constexpr, READS_ON: tl.constexpr, TOLD: tl.constexpr, BLOCKS: tl.constexpr, SENT: tl.constexpr,
 ):  # fmt: skip
     """Of the counts of all ranks:
 
     sent_ptr [2, E]          of this rank's group for each expert: where it begins there, how many of its rows come
     group_ptr [E]            where the group begins among the rows that the call brings
     offsets_ptr [E / R + 1]  of each expert of this rank where its rows begin, and the end of the last ones
+    ends_ptr [E / R]         and where they end
     sizes_ptr [E / R]        how many they are
     experts_ptr, places_ptr, padded_ptr  TOLD: the same by block of so many places (ops/ragged_told.hpp)
     status_ptr [2]           rows over the bound, of the rank to which most come; by how many all ranks' counts are wrong
     seen_ptr [4]             of all calls: the most of the first, the sum of the second; in how many there were any of each
     from_ptr, to_ptr [E / R, R]  BACK: of each group of this rank's experts where it begins here, and among its source's rows
-    the tables of the stages that follow
+    the tables of the stages that follow; SENT: rows of a slot of those that come
     """
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         # A tile is not below 0, but only the device knows: no count is loaded before the wait is over.
@@ -177,6 +187,7 @@ def ragged_layout(
     begin, taken, run, rows, left = _places(counts_ptr, rank, E, EXPERTS, BOUND, 1, BE, BR, R)
     tl.store(offsets_ptr + experts, run, mask=experts < EXPERTS)
     tl.store(offsets_ptr + EXPERTS, tl.sum(rows, 0))
+    tl.store(ends_ptr + experts, run + rows, mask=experts < EXPERTS)
     tl.store(sizes_ptr + experts, rows, mask=experts < EXPERTS)
     if TOLD:
         _tell_blocks(experts_ptr, places_ptr, padded_ptr, run, rows, EXPERTS, BOUND, TOLD, BLOCKS, BE, SLOTS)
@@ -221,38 +232,35 @@ def ragged_layout(
     expert = (rank + 1 + every % R) % R * EXPERTS + every // R
     going = tl.load(sent_ptr + E + expert, mask=every < E, other=0)
     first = tl.load(group_ptr + expert, mask=every < E, other=0)
-    _make_slots(rows_ptr, 0, going, first, every, E, TILE, 1, SLOTS, 0, rank, EXPERTS, R)
+    _make_slots(rows_ptr, 0, going, first, every, E, SENT, 1, SLOTS, 0, rank, EXPERTS, R)
     sy_finish(sy_schedule, sy_control)
 
 
 @triton.jit
-def _copy_rows(
-    from_ptr, first, to_ptr, row, rows, H: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr
-):
-    """`rows` rows of [., H], at most TILE, from the one `first` on to `row`."""
-    lane = tl.arange(0, TILE)[:, None]
-    for begin in range(0, H, COLUMNS):
-        column = begin + tl.arange(0, COLUMNS)[None, :]
-        inside = (lane < rows) & (column < H)
-        value = tl.load(from_ptr + (first + lane).to(tl.int64) * H + column, mask=inside, other=0.0)
-        tl.store(to_ptr + (row + lane).to(tl.int64) * H + column, value, mask=inside)
-
-
-@triton.jit
 def ragged_rows(
-    given_ptr, group_ptr, sent_ptr, x_ptr, rank, stride, sy_schedule, sy_control,
-    EXPERTS: tl.constexpr, H: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr, STARTS_NEXT: tl.constexpr,
+    given_ptr, given_more_ptr, group_ptr, sent_ptr, x_ptr, more_ptr, rank, stride, stride_more, sy_schedule, sy_control,
+    EXPERTS: tl.constexpr, H: tl.constexpr, MORE: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr,
+    STARTS_NEXT: tl.constexpr,
 ):  # fmt: skip
-    """Rows of `given` [., H], which lie expert by expert, to where their experts are. STARTS_NEXT: the user's kernel starts beside
-    it."""
+    """Rows of `given` [., H], which lie expert by expert, to where their experts are, and beside them, where MORE is not 0, those of
+    `given_more` [., MORE]. As moe_dispatch: STARTS_NEXT: the user's kernel starts beside it. A slot's rows go in parts of LANES."""
     if STARTS_NEXT:
         sy_start_next()
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         first = sy_acquire(sy_schedule, sy_control, slot)
         expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
-        row = tl.load(sent_ptr + expert) + first - tl.load(group_ptr + expert)
-        there = _at_rank(x_ptr, expert // EXPERTS, rank, stride)
-        _copy_rows(given_ptr, first, there, row, rows, H, TILE, COLUMNS)
+        shift = tl.load(sent_ptr + expert) + first - tl.load(group_ptr + expert)
+        peer = expert // EXPERTS
+        there = _at_rank(x_ptr, peer, rank, stride)
+        for part in range(0, rows, LANES):
+            lane = part + tl.arange(0, LANES)
+            source, row = first + lane, shift + lane
+            store_rows(given_ptr, source, there, row, lane, rows, given_ptr, lane, H, COLUMNS, False)
+            if MORE:
+                more = _at_rank(more_ptr, peer, rank, stride_more)
+                store_rows(
+                    given_more_ptr, source, more, row, lane, rows, given_ptr, lane, MORE, COLUMNS, False
+                )
         sy_post(sy_schedule, sy_control, slot)
     sy_finish(sy_schedule, sy_control)
 
@@ -262,14 +270,18 @@ def ragged_back(
     made_ptr, from_ptr, to_ptr, y_ptr, rank, stride, sy_schedule, sy_control,
     R: tl.constexpr, H: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Rows of `made` [., H], to the ranks of the rows that they were made of, where those lie as the call brought them."""
+    """Rows of `made` [., H], to the ranks of the rows that they were made of, where those lie as the call brought them. As moe_down,
+    a slot is posted when the next one is stored: by then its stores have arrived, for which no program has to stand still."""
+    lane = tl.arange(0, TILE)
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         first = sy_acquire(sy_schedule, sy_control, slot)
         group, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
         row = tl.load(to_ptr + group) + first - tl.load(from_ptr + group)
         there = _at_rank(y_ptr, group % R, rank, stride)
-        _copy_rows(made_ptr, first, there, row, rows, H, TILE, COLUMNS)
-        sy_post(sy_schedule, sy_control, slot)
+        sy_post_previous(sy_schedule, sy_control, slot)
+        store_rows(made_ptr, first + lane, there, row + lane, lane, rows, made_ptr, lane, H, COLUMNS, False)
+        sy_post_at_once(sy_schedule, sy_control, slot)
+    sy_post_last(sy_schedule, sy_control)
     sy_finish(sy_schedule, sy_control)
 
 
@@ -299,10 +311,15 @@ def ragged_take(
     sy_finish(sy_schedule, sy_control)
 
 
-#: Two programs of what sends rows, of 80 registers a thread, leave most of a multiprocessor to the user's kernel.
-SENDING = {"num_warps": 4, "num_stages": 2, "maxnreg": 80}
-OTHERS = {"num_warps": 4, "num_stages": 2}
 #: Before the user's kernel, as ops/ragged.cpp has them.
 STAGES = [ragged_counts, ragged_layout, ragged_rows]
 #: Behind it, where what it makes goes back.
 BACK = [ragged_back, ragged_take]
+
+
+def options_of(kernel, apart):
+    """How one of these is compiled. `apart`: few programs send, on multiprocessors of their own; else two of 80 registers a thread
+    leave most of one to the user's kernel."""
+    if kernel is not ragged_rows:
+        return {"num_warps": 4, "num_stages": 2}
+    return {"num_warps": 16} if apart else {"num_warps": 4, "num_stages": 2, "maxnreg": 80}

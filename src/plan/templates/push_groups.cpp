@@ -1,6 +1,8 @@
 #include "syncopate/plan/templates/push_groups.hpp"
 
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -27,7 +29,8 @@ Result<Plan> push_groups(const Mesh& mesh, const Tensor& rows, const PushGroupsO
     const std::int64_t ranks = mesh.num_ranks(), experts = options.experts, own = experts / ranks;
     if (experts < 1 || experts % ranks != 0)
         return usage_error(fmt::format("{} experts are no multiple of {} ranks", experts, ranks));
-    for (const Tensor* one : {&rows, options.back ? &*options.back : nullptr}) {
+    const auto known = [](const std::optional<Tensor>& one) { return one ? &*one : nullptr; };
+    for (const Tensor* one : {&rows, known(options.more), known(options.back)}) {
         if (one == nullptr) continue;
         if (one->shape.size() != 2 || one->shape[0] < 1 || one->shape[0] != rows.shape[0])
             return usage_error(
@@ -36,31 +39,40 @@ Result<Plan> push_groups(const Mesh& mesh, const Tensor& rows, const PushGroupsO
     Plan plan;
     plan.mesh = mesh;
     plan.tensors = {grouped(rows, ranks, experts), {options.counts, {ranks, experts}, DType::int32}};
-    if (options.back) plan.tensors.push_back(grouped(*options.back, ranks, experts));
+    std::vector<std::int32_t> brought{0};
+    const auto add = [&](const Tensor& one) {
+        plan.tensors.push_back(grouped(one, ranks, experts));
+        return static_cast<std::int32_t>(plan.tensors.size()) - 1;
+    };
+    if (options.more) brought.push_back(add(*options.more));
+    const std::int32_t back = options.back ? add(*options.back) : -1;
     const auto chunk = [&](std::int32_t tensor, Interval sources, Interval of) {
         return Chunk{tensor, {sources, of, {0, plan.tensors[at(tensor)].shape[2]}}};
     };
     plan.ranks.resize(at(ranks));
     for (std::int32_t rank = 0; rank < mesh.num_ranks(); ++rank) {
         const Interval self{rank, rank + 1}, mine{rank * own, (rank + 1) * own}, all{0, experts};
-        plan.initial.push_back({rank, chunk(0, self, all)});
-        plan.initial.push_back({rank, {1, {self, all}}});
-        if (options.back) {
-            plan.produced.push_back({rank, chunk(2, {0, ranks}, mine)});
-            plan.final.push_back({rank, chunk(2, self, all)});
-        }
         const auto push = [&](std::int32_t peer, Chunk moved) {
             Op& op = plan.ranks[at(rank)].emplace_back();
             op.kind = OpKind::push;
             op.peer = peer;
             op.src = op.dst = std::move(moved);
         };
-        for (const std::int32_t tensor : {0, 2}) {
-            for (std::int32_t step = 1; step < mesh.num_ranks() && (tensor == 0 || options.back); ++step) {
+        for (const std::int32_t tensor : brought) {
+            plan.initial.push_back({rank, chunk(tensor, self, all)});
+            if (options.keep) plan.final.push_back({rank, chunk(tensor, {0, ranks}, mine)});
+            for (std::int32_t step = 1; step < mesh.num_ranks(); ++step) {
                 const std::int32_t peer = (rank + step) % mesh.num_ranks();
-                push(peer, tensor == 0 ? chunk(0, self, {peer * own, (peer + 1) * own})
-                                       : chunk(2, {peer, peer + 1}, mine));
+                push(peer, chunk(tensor, self, {peer * own, (peer + 1) * own}));
             }
+        }
+        plan.initial.push_back({rank, {1, {self, all}}});
+        if (back < 0) continue;
+        plan.produced.push_back({rank, chunk(back, {0, ranks}, mine)});
+        plan.final.push_back({rank, chunk(back, self, all)});
+        for (std::int32_t step = 1; step < mesh.num_ranks(); ++step) {
+            const std::int32_t peer = (rank + step) % mesh.num_ranks();
+            push(peer, chunk(back, {peer, peer + 1}, mine));
         }
     }
     return plan;

@@ -28,6 +28,24 @@ TEST(PushGroups, BringEachGroupToItsExpertsRankAndWhatIsMadeOfItBack) {
     }
 }
 
+TEST(PushGroups, BringASecondTensorOfTheSameRowsAndKeepWhatComes) {
+    const Tensor more{"D", {24, 6}, DType::fp32};
+    for (const std::int32_t ranks : {1, 2, 3}) {
+        for (const bool keep : {false, true}) {
+            const auto plan = push_groups(mesh_of(ranks), kRows,
+                                          {.experts = 2 * ranks, .more = more, .back = kBack, .keep = keep});
+            ASSERT_TRUE(plan) << plan.error().to_string();
+            EXPECT_TRUE(check(*plan).empty()) << check(*plan).front().message;
+            ASSERT_EQ(plan->tensors.size(), 4U);
+            EXPECT_EQ(plan->tensors[2].name, "D");
+            const auto each = static_cast<std::size_t>(ranks);
+            EXPECT_EQ(plan->initial.size(), 3 * each) << "both tensors' rows, and their counts";
+            EXPECT_EQ(plan->final.size(), (keep ? 3 : 1) * each);
+            for (const std::vector<Op>& ops : plan->ranks) EXPECT_EQ(ops.size(), 3 * (each - 1));
+        }
+    }
+}
+
 TEST(PushGroups, RefuseWhatHasNoGroups) {
     const auto refused = [](const Tensor& rows, const PushGroupsOptions& options, const char* why) {
         const auto plan = push_groups(mesh_of(2), rows, options);
@@ -38,6 +56,8 @@ TEST(PushGroups, RefuseWhatHasNoGroups) {
     refused({"A", {24}, DType::bf16}, {.experts = 2}, "tensor A: expected [bound, columns]");
     refused(kRows, {.experts = 2, .back = Tensor{"C", {23, 6}, DType::fp32}},
             "tensor C: expected [bound, columns]");
+    refused(kRows, {.experts = 2, .more = Tensor{"D", {25, 6}, DType::fp32}},
+            "tensor D: expected [bound, columns]");
 }
 
 }  // namespace

@@ -15,7 +15,9 @@ namespace syncopate::plan {
 
 struct PushGroupsOptions {
     std::int64_t experts = 0;      ///< of all ranks, a multiple of them: each has an equal share, in order
+    std::optional<Tensor> more{};  ///< a second tensor of the same rows, which comes with them
     std::optional<Tensor> back{};  ///< what kernels make of the rows, row by row: it goes back to their ranks
+    bool keep = false;             ///< what comes is the user's until the next call
     std::string counts = "counts";  ///< the tensor [ranks, experts] of which each rank begins with its row
 };
 
