@@ -6,14 +6,11 @@ y = sy.ops.all_to_all_matmul(x, w)          all_to_all(x) @ w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ..group import Group
-from ..strategy import Strategy, given
-from .product import OneProduct, call_cached
+from .product import OneProduct, function_of
 
 
 class Exchange(OneProduct):
@@ -51,38 +48,18 @@ class AllToAllMatmul(Exchange):
         return self.product_of_all(x, weights, self.block)
 
 
-def matmul_all_to_all(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    group: Group | Any | None = None,
-    out: torch.Tensor | None = None,
-    *,
-    scales: Sequence[torch.Tensor] | None = None,
-    out_dtype: torch.dtype | None = None,
-    strategy: Strategy | str = "auto",
-) -> torch.Tensor:
+matmul_all_to_all = function_of(
+    MatmulAllToAll,
     """all_to_all(x @ w) of equal blocks of rows, fused. x: [M, K], M a multiple of the ranks, w: [K, N] or the transpose of a
     contiguous [N, K]; returns [M, N], whose block r comes from rank r. dtypes: bf16, fp16, fp32; float8_e4m3fn with
     `scales` and `out_dtype` as all_gather_matmul takes them, of this rank's x [M, K] and w.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
-    """
-    return call_cached(
-        MatmulAllToAll, x, w, group, out, scales=scales, out_dtype=out_dtype, **given(strategy)
-    )
+    """,
+)
 
 
-def all_to_all_matmul(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    group: Group | Any | None = None,
-    out: torch.Tensor | None = None,
-    *,
-    scales: Sequence[torch.Tensor] | None = None,
-    out_dtype: torch.dtype | None = None,
-    strategy: Strategy | str = "auto",
-) -> torch.Tensor:
-    """all_to_all(x) @ w, fused: arguments as matmul_all_to_all; returns [M, N]."""
-    return call_cached(
-        AllToAllMatmul, x, w, group, out, scales=scales, out_dtype=out_dtype, **given(strategy)
-    )
+all_to_all_matmul = function_of(
+    AllToAllMatmul,
+    """all_to_all(x) @ w, fused: arguments as matmul_all_to_all; returns [M, N].""",
+)

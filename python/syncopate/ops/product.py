@@ -16,7 +16,7 @@ from ..call.in_graphs import refuse_tracing, runs_whole, traced
 from ..call.laid_out import rows, weight
 from ..call.places import check_operand, check_rows, require_tensors, written
 from ..group import Group
-from ..strategy import Strategy
+from ..strategy import Strategy, given
 from . import scales as scaling
 from .differentiable import STRATEGY_REFUSED, recorded, wanted
 from .no_elements import of_nothing
@@ -259,3 +259,24 @@ def call_cached(
     taken = [laid, given_w.t() if transposed else given_w, *([] if bias is None else [bias]), *scales]
     known.learn(called, tensors, taken, entry, transposed)
     return y
+
+
+def function_of(kind: type[OneProduct], text: str):  # of which type checkers see the parameters
+    """The function of a pair without a bias, of its operator's name; `text` says what it does."""
+
+    def call(
+        x: torch.Tensor,
+        w: torch.Tensor,
+        group: Group | Any | None = None,
+        out: torch.Tensor | None = None,
+        *,
+        scales: Sequence[torch.Tensor] | None = None,
+        out_dtype: torch.dtype | None = None,
+        strategy: Strategy | str = "auto",
+    ) -> torch.Tensor:
+        return call_cached(kind, x, w, group, out, scales=scales, out_dtype=out_dtype, **given(strategy))
+
+    call.__name__ = call.__qualname__ = kind.name
+    call.__module__, call.__doc__ = kind.__module__, text
+    call.__code__ = call.__code__.replace(co_name=kind.name)  # by its code torch.compile knows a function
+    return call

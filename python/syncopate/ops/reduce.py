@@ -9,14 +9,7 @@ input gives the same bits on every run. M need not be a multiple of the ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import torch
-
-from ..group import Group
-from ..strategy import Strategy, given
-from .product import OneProduct, call_cached
+from .product import OneProduct, function_of
 from .shards import rows_of, summed
 
 
@@ -58,41 +51,21 @@ class MatmulAllReduce(Reduction):
     everywhere = True
 
 
-def matmul_reduce_scatter(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    group: Group | Any | None = None,
-    out: torch.Tensor | None = None,
-    *,
-    scales: Sequence[torch.Tensor] | None = None,
-    out_dtype: torch.dtype | None = None,
-    strategy: Strategy | str = "auto",
-) -> torch.Tensor:
+matmul_reduce_scatter = function_of(
+    MatmulReduceScatter,
     """reduce_scatter(x @ w), fused. x: [M, K], w: [K, N] or the transpose of a contiguous [N, K]; returns this rank's
     M / ranks rows of the sum over ranks, [M / ranks, N]. dtypes: bf16, fp16, fp32; float8_e4m3fn with `scales` and `out_dtype`
     as all_gather_matmul takes them, of this rank's x [M, K] and w. There is no bias: add it to what comes back, once. (The
     operator and the custom op take one, of each rank: Reduction.)
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
-    """
-    return call_cached(
-        MatmulReduceScatter, x, w, group, out, scales=scales, out_dtype=out_dtype, **given(strategy)
-    )
+    """,
+)
 
 
-def matmul_all_reduce(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    group: Group | Any | None = None,
-    out: torch.Tensor | None = None,
-    *,
-    scales: Sequence[torch.Tensor] | None = None,
-    out_dtype: torch.dtype | None = None,
-    strategy: Strategy | str = "auto",
-) -> torch.Tensor:
+matmul_all_reduce = function_of(
+    MatmulAllReduce,
     """all_reduce(x @ w), fused: as matmul_reduce_scatter, and returns the whole sum [M, N] on every rank. The gradient that comes
     for it is summed over ranks, as torch's functional all-reduce does: where every rank computes the same loss of it, use
-    torch.ops.syncopate.matmul_all_reduce(…, replicated_grad=True)."""
-    return call_cached(
-        MatmulAllReduce, x, w, group, out, scales=scales, out_dtype=out_dtype, **given(strategy)
-    )
+    torch.ops.syncopate.matmul_all_reduce(…, replicated_grad=True).""",
+)
