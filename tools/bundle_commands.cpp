@@ -273,15 +273,23 @@ void show(const std::string& file, bool json) {
         return;
     }
     std::cout << bundle::describe(made);
-    if (!made.op) return;
-    for (const bundle::Bucket& bucket : made.op->buckets) {
-        const bundle::Planned planned = take(bundle::plan_rows(made, bucket.rows));
+    const auto tell = [&](std::int64_t rows, const std::string& what) {
+        const bundle::Planned planned = take(bundle::plan_rows(made, rows));
         const bundle::Needs needs = bundle::needs_of(made, planned, 0);
         std::cout << fmt::format(
-            "{} rows: {} bytes of a rank's device: {} mapped by all ranks, {} that kernels keep, {} of "
+            "{}: {} bytes of a rank's device: {} mapped by all ranks, {} that kernels keep, {} of "
             "tables\n",
-            bucket.rows, needs.all(), needs.heap, needs.workspace, needs.tables);
-    }
+            what, needs.all(), needs.heap, needs.workspace, needs.tables);
+        if (!planned.grouped) return;
+        for (const runtime::Operand& operand : bundle::operands_of(planned, 0))
+            std::cout << fmt::format("tensor {}: {} {}{}\n", escaped(operand.name),
+                                     plan::name_of(operand.dtype), fmt::join(operand.shape, " x "),
+                                     planned.writes(operand.name) ? ", which a call makes" : "");
+    };
+    if (made.grouped) return tell(0, "rows of any counts");
+    if (!made.op) return;
+    for (const bundle::Bucket& bucket : made.op->buckets)
+        tell(bucket.rows, fmt::format("{} rows", bucket.rows));
 }
 
 /// Bytes that a rank's heap takes: in units of a device's pages.

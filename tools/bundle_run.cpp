@@ -107,6 +107,19 @@ private:
     std::vector<std::vector<std::int64_t>> strides_;
 };
 
+/// Of grouped kernels, how many rows a rank has for each expert: other ones in each call, and never more than may come.
+std::string counts_of(const ops::RaggedRows& of, int rank, int call) {
+    const std::int64_t most = std::min(of.rows.rows, of.bound / of.ranks) / of.experts;
+    std::string bytes(static_cast<std::size_t>(of.experts) * sizeof(std::int32_t), '\0');
+    auto* const counts = reinterpret_cast<std::int32_t*>(bytes.data());
+    for (std::int64_t expert = 0; expert < of.experts; ++expert)
+        counts[expert] = static_cast<std::int32_t>((expert * 7 + rank * 5 + call * 3) % (most + 1));
+    return bytes;
+}
+
+/// What of a program on host is the caller's: here nobody makes it.
+Status make_no_tile(const bundle::Tile& /*tile*/) { return Done{}; }
+
 /// The calls with one number of rows on a rank, each of them right where that is checked.
 struct RowsRun {
     std::string what;
@@ -132,8 +145,9 @@ public:
         SYNCOPATE_TAKE(auto loaded, bundle::Loaded::open(bundle_, device, rendezvous));
         for (const std::int64_t count : rows) {
             const auto started = std::chrono::steady_clock::now();
-            auto prepared =
-                loaded->prepare(count, {.max_delay_us = 200, .seed = static_cast<std::uint64_t>(rank_)});
+            bundle::PrepareOptions of_rank{.max_delay_us = 200, .seed = static_cast<std::uint64_t>(rank_)};
+            if (bundle_->grouped) of_rank.tiles = make_no_tile;
+            auto prepared = loaded->prepare(count, of_rank);
             if (!prepared) return prepared.error();
             const std::chrono::duration<double, std::milli> ready =
                 std::chrono::steady_clock::now() - started;
@@ -151,8 +165,11 @@ private:
         for (int index = 0; index < options_.calls; ++index) {
             for (std::size_t i = 0; i < prepared.operands().size(); ++i) {
                 const runtime::Operand& operand = prepared.operands()[i];
+                const ops::RaggedProgram* const grouped = prepared.planned().grouped.get();
                 const std::string content =
-                    reference.content(operand.name, operand.dtype, operand.shape, rank_, index);
+                    grouped != nullptr && operand.name == grouped->of.counts
+                        ? counts_of(grouped->of, rank_, index)
+                        : reference.content(operand.name, operand.dtype, operand.shape, rank_, index);
                 SYNCOPATE_TRY(data.write(i, content));
             }
             const std::vector<runtime::CallTensor> tensors = data.tensors();
@@ -219,7 +236,11 @@ void print(const bundle::Bundle& made, const BundleRunOptions& options, const st
         for (const RowsRun& run : runs)
             std::cout << fmt::format(
                 "{}: {} calls, prepared in {:.1f} ms, {} bytes of each rank's device{}\n", run.what,
-                options.calls, run.prepared_ms, run.bytes, options.check ? ", right" : "");
+                options.calls, run.prepared_ms, run.bytes,
+                options.check ? ", right"
+                : made.grouped && made.on_host()
+                    ? ", with tiles that nobody made: on host they are the caller's"
+                    : "");
         return;
     }
     nlohmann::ordered_json answer{{"ok", static_cast<bool>(end)},
@@ -240,12 +261,12 @@ void print(const bundle::Bundle& made, const BundleRunOptions& options, const st
 
 void run_bundle(const BundleRunOptions& options) {
     const auto made = std::make_shared<const bundle::Bundle>(take(bundle::read_bundle(options.file)));
-    if (made->folder && !options.rows.empty())
-        fail(Error{"--rows: a folder has the rows that it was fused for",
+    if (!made->op && !options.rows.empty())
+        fail(Error{"--rows: a user's program has the rows that it was fused for",
                    {.file = options.file},
                    ErrorClass::usage});
     if (made->folder && made->on_host()) run_folder_by_python(*made, options);
-    if (made->folder && options.check)
+    if (made->is_users() && options.check)
         fail(
             Error{"--check: what a user's program makes is known to the user alone: `syncopate run DIR "
                   "--device cuda --check` "

@@ -201,7 +201,8 @@ typedef struct sy_tile {
     int64_t tile;
     const sy_box* boxes;
 } sy_tile;
-/* Makes a tile of a user's kernel, on host, where there is no code for it. Returns 0 where it has. */
+/* Makes a tile of a user's kernel, on host, where there is no code for it. Returns 0 where it has. Of grouped kernels the boxes are all
+   of each tensor: which rows a tile has, the offsets say. */
 typedef int (*sy_tile_kernel)(void* context, const sy_tile* tile);
 
 /* Rows of a mixture of experts are tokens of each rank, and of one of the bundle's buckets. */

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::string_view kManifest = "manifest.json";
 constexpr std::string_view kSchedule = "folder/schedule.json";
+constexpr std::string_view kLaunches = "folder/launches.json";
 constexpr std::string_view kElf =
     "\x7f"
     "ELF";
@@ -44,6 +45,8 @@ Status require_sections(const Bundle& made) {
     }
     if (made.folder && !made.sections.contains(kSchedule))
         return wrong(made.file, "section folder/schedule.json is not there, which says what is run");
+    if (made.grouped && !made.sections.contains(kLaunches))
+        return wrong(made.file, "section folder/launches.json is not there, which says what is called");
     for (const auto& [name, content] : made.sections) {
         if (!named.contains(name) && !is_for_reading(name))
             return wrong(made.file, fmt::format("section {} belongs to nothing", escaped(name)));

@@ -5,19 +5,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "syncopate/at.hpp"
 #include "syncopate/bundle/host_kernel.hpp"
-#include "syncopate/emit/layout.hpp"
 #include "syncopate/ops/mixture.hpp"
 #include "syncopate/round_up.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
 
-namespace table = emit::table;
 using runtime::TableSlot;
 
 HostMixture::HostMixture(std::shared_ptr<const Planned> planned, std::vector<runtime::Operand> operands,
@@ -87,72 +84,26 @@ std::int64_t HostMixture::expert_of(Tensors tensors, std::int64_t route) const {
     return id < 0 || id >= experts_ ? experts_ : id;
 }
 
-Status HostMixture::make_slots(std::string_view kernel, const HostGroups& groups, const Cut& cut,
-                               const std::vector<std::int64_t>& order) const {
+Status HostMixture::make_slots(std::string_view kernel, const HostGroups& groups, const SlotCut& cut,
+                               std::span<const std::int64_t> order) const {
     const auto& stages = planned_->launch.stages;
     const auto stage = std::ranges::find(stages, kernel, &emit::KernelLaunch::kernel);  // host_mixture saw it
     auto* const words =
         reinterpret_cast<std::int32_t*>(op_.table_address(static_cast<std::size_t>(stage - stages.begin())));
-    const auto count = static_cast<std::int64_t>(groups.rows.size());
-    const std::int32_t room = words[words[table::groups] + 1];
-    const std::int32_t* const records = words + words[table::groups] + 4;
-    const auto down_of = [&](std::int64_t group) {
-        return std::max<std::int64_t>(ceil_div(groups.rows[at(group)], cut.rows), 1);
-    };
-    std::vector<const std::int32_t*> by_group(at(count));
-    std::int64_t needed = 0;
-    for (std::int64_t record = 0; record < count; ++record) {
-        const std::int32_t* const one = records + table::slot_words * record;
-        by_group[at((one[table::slot_tile] - cut.first) % count)] = one;
-        needed += down_of(record) * cut.columns;
-    }
-    if (needed > room)
-        return Error{
-            fmt::format("{}: {} slots are needed, and the table has room for {}", kernel, needed, room)};
-    std::int32_t slot = 0;
-    for (const std::int64_t group : order) {
-        const std::int64_t down = down_of(group);
-        for (std::int64_t n = 0; n < down * cut.columns; ++n, ++slot) {
-            std::int32_t* const made = words + table::first_slot + table::slot_words * slot;
-            std::copy_n(by_group[at(group)], table::slot_words, made);
-            const std::int64_t row = n % down * cut.rows;
-            made[table::slot_tile] =
-                static_cast<std::int32_t>((groups.begin[at(group)] + row) * cut.columns + n / down);
-            made[table::slot_group] = static_cast<std::int32_t>(group);
-            made[table::slot_rows] = static_cast<std::int32_t>(
-                std::clamp<std::int64_t>(groups.rows[at(group)] - row, 0, cut.rows));
-        }
-    }
-    words[table::num_slots] = slot;
-    for (std::int64_t group = 0; group < count; ++group) {
-        const std::int32_t* const record = by_group[at(group)];
-        for (std::int32_t chunk = record[table::slot_makes];
-             chunk < (record[table::slot_makes + 1] & ~table::at_once); chunk += table::made_words) {
-            std::int32_t* const made = words + chunk;
-            made[table::made_tiles] = made[table::made_groups] == 1
-                                          ? static_cast<std::int32_t>(down_of(group) * cut.columns)
-                                          : slot;
-        }
-    }
-    return Done{};
+    return bundle::make_slots(words, groups, cut, order);
 }
 
 Status HostMixture::make_product_slots(const HostGroups& runs) const {
-    std::vector<std::int64_t> order(runs.rows.size());
-    std::iota(order.begin(), order.end(), 0);
+    const std::vector<std::int64_t> order = in_order(static_cast<std::int64_t>(runs.rows.size()));
     const auto cut = [&](std::int64_t columns) {
-        return Cut{.first = first_, .rows = tile_.block_m, .columns = ceil_div(columns, tile_.block_n)};
+        return SlotCut{.first = first_, .rows = tile_.block_m, .columns = ceil_div(columns, tile_.block_n)};
     };
     SYNCOPATE_TRY(make_slots("moe_up", runs, cut(inner_), order));
     return make_slots("moe_down", runs, cut(hidden_), order);
 }
 
 void HostMixture::tell(std::int64_t over, std::uint32_t bad) const {
-    auto* const seen = scratch<std::uint32_t>(ops::kSeen);
-    seen[ops::kOver] = std::max(seen[ops::kOver], static_cast<std::uint32_t>(over));
-    seen[ops::kBad] += bad;
-    seen[ops::kCallsOver] += over > 0 ? 1 : 0;
-    seen[ops::kCallsBad] += bad > 0 ? 1 : 0;
+    tell_of_call({scratch<std::uint32_t>(ops::kSeen), ops::kSeenWords}, over, bad);
 }
 
 Status HostMixture::count(const TableSlot& slot, Tensors tensors) const {

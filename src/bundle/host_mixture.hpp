@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bundle/host_slots.hpp"
 #include "syncopate/bundle/program.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/executable/executable.hpp"
@@ -22,12 +23,6 @@ namespace syncopate::bundle {
                                                                     std::vector<runtime::Operand> operands,
                                                                     runtime::FusedOp& op,
                                                                     std::uint64_t scratch);
-
-/// Where a stage's groups lie: of each where its rows begin, and how many it has.
-struct HostGroups {
-    std::vector<std::int64_t> begin;
-    std::vector<std::int64_t> rows;
-};
 
 /// Of one executable: what expert parallel and tensor parallel ones have in common.
 class HostMixture {
@@ -67,17 +62,8 @@ protected:
     /// The number of a route's expert; experts_: it names none.
     [[nodiscard]] std::int64_t expert_of(Tensors tensors, std::int64_t route) const;
 
-    /// How a stage's groups are cut into slots. Their own numbers begin with `first`.
-    struct Cut {
-        std::int64_t first = 0;
-        std::int64_t rows = 0;  ///< of a slot
-        std::int64_t columns =
-            1;  ///< slots beside each other; a slot's tile is its first row times these, plus its column
-    };
-    /// The slots of a stage, from the records of its groups, group after group as `order` says. Fails, as a fault of ours, where
-    /// the table has no room for them.
-    [[nodiscard]] Status make_slots(std::string_view kernel, const HostGroups& groups, const Cut& cut,
-                                    const std::vector<std::int64_t>& order) const;
+    [[nodiscard]] Status make_slots(std::string_view kernel, const HostGroups& groups, const SlotCut& cut,
+                                    std::span<const std::int64_t> order) const;
     /// Those of the two products, of this rank's experts.
     [[nodiscard]] Status make_product_slots(const HostGroups& runs) const;
     /// What the calls of all ranks had: rows over the bound, and ids that name no expert.

@@ -101,12 +101,9 @@ private:
             scratch<std::int32_t>("order")[group[expert] + scratch<std::int32_t>("position")[route]] =
                 static_cast<std::int32_t>(route);
         }
-        // As moe_layout orders them (kernels/moe.py): the first expert of each rank, the next rank's first, then the second.
-        std::vector<std::int64_t> order;
-        for (std::int64_t i = 0; i < experts_; ++i)
-            order.push_back((rank() + 1 + i % ranks_) % ranks_ * own_ + i / ranks_);
         const std::int64_t rows = ops::mixture_sending(planned_->problem, planned_->strategy).rows;
-        SYNCOPATE_TRY(make_slots("moe_dispatch", going, {.rows = rows}, order));
+        SYNCOPATE_TRY(
+            make_slots("moe_dispatch", going, {.rows = rows}, next_rank_first(rank(), ranks_, own_)));
         return make_product_slots(laid_at(counts, rank()).runs);
     }
 

@@ -6,9 +6,10 @@
 #include <span>
 #include <utility>
 
+#include "bundle/host_grouped.hpp"
 #include "bundle/host_operators.hpp"
 #include "syncopate/at.hpp"
-#include "syncopate/ops/operators.hpp"
+#include "syncopate/ops/ragged.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/try.hpp"
 
@@ -44,7 +45,7 @@ Status Prepared::failed(const Status& status) {
 
 Result<Prepared::Words> Prepared::seen() const {
     Words words(told_.size());
-    const auto place = scratch_.places.find(ops::operator_row(planned_->problem.op)->seen);
+    const auto place = scratch_.places.find(planned_->seen);
     SYNCOPATE_TRY(executable_->op().heap()->read(scratch_at_ + place->second.offset, words.data(),
                                                  place->second.bytes));
     return words;
@@ -58,8 +59,7 @@ void Prepared::forget() {
 Status Prepared::judge() {
     SYNCOPATE_TAKE(const Words now, seen());
     const Words before = std::exchange(told_, now);
-    const std::string wrong =
-        ops::operator_row(planned_->problem.op)->judge(planned_->problem, before, now, bundle_->op->drops);
+    const std::string wrong = planned_->judge(before, now);
     return wrong.empty() ? Status(Done{}) : Status(Error{wrong, {}, ErrorClass::usage});
 }
 
@@ -105,12 +105,23 @@ Status Loaded::take_scratch(Prepared& made, runtime::FusedOp& op) {
     if (made.scratch_.bytes == 0) return Done{};
     runtime::SymmetricHeap& heap = *op.heap();
     SYNCOPATE_TAKE(const std::uint64_t offset, heap.allocate(made.scratch_.bytes));
-    const auto seen = made.scratch_.places.find(ops::operator_row(made.planned_->problem.op)->seen);
+    const std::uint64_t begin = heap.local(offset);
+    if (const ops::RaggedProgram* const grouped = made.planned_->grouped.get()) {
+        const ops::RaggedKernel& first = grouped->users.front();
+        for (const auto& [name, values] :
+             {std::pair{ops::kRaggedExperts, &first.expert_of}, {ops::kRaggedFirstRows, &first.row_of}}) {
+            const Scratch::Place& place = made.scratch_.places.find(name)->second;
+            const std::uint64_t bytes = values->size() * sizeof(std::int32_t);
+            SYNCOPATE_TRY(heap.write(begin + place.offset, values->data(), bytes));
+            heap.keep(offset + place.offset, bytes);
+        }
+    }
+    const auto seen = made.scratch_.places.find(made.planned_->seen);
     if (seen != made.scratch_.places.end()) {
         heap.keep(offset + seen->second.offset, seen->second.bytes);
         made.told_.assign(seen->second.bytes / sizeof(std::uint32_t), 0);
     }
-    made.scratch_at_ = heap.local(offset);
+    made.scratch_at_ = begin;
     return Done{};
 }
 
@@ -125,13 +136,15 @@ Status Loaded::make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp>
                                      op->flat_view().bytes, made.scratch_at_));
         for (std::size_t i = 0; i < operands.size(); ++i)
             operands[i].alignment = std::max(operands[i].alignment, form.alignment[i]);
+    } else if (bundle_->is_users() && !options.tiles) {
+        return Error{"a user's program on host needs a function that makes its tiles",
+                     {.file = bundle_->file},
+                     ErrorClass::usage};
+    } else if (bundle_->grouped) {
+        host = host_grouped(made.planned_, operands, *op, made.scratch_at_, options.tiles);
     } else if (const HostOperator* const own = host_operator(made.planned_->problem.op); own != nullptr) {
         SYNCOPATE_TAKE(host, own->make(made.planned_, operands, *op, made.scratch_at_));
     } else {
-        if (bundle_->folder && !options.tiles)
-            return Error{"a user's program on host needs a function that makes its tiles",
-                         {.file = bundle_->file},
-                         ErrorClass::usage};
         SYNCOPATE_TAKE(
             host, host_kernels(made.planned_, operands, *op, bundle_->folder ? options.tiles : TileKernel()));
     }

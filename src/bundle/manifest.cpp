@@ -37,7 +37,9 @@ public:
                    optional("operator", made.op.has_value(),
                             [&](JsonAt inner) { return op(inner, made.op); }),
                    optional("folder", made.folder.has_value(),
-                            [&](JsonAt inner) { return folder(inner, made.folder); })) &&
+                            [&](JsonAt inner) { return folder(inner, made.folder); }),
+                   optional("grouped", made.grouped.has_value(),
+                            [&](JsonAt inner) { return grouped(inner, made.grouped); })) &&
                sensible(at, made);
     }
 
@@ -177,6 +179,19 @@ private:
                             required("kernels", [&](JsonAt inner) { return kernels(inner, made.kernels); }));
     }
 
+    bool grouped(JsonAt at, auto& part) {
+        auto& made = there(part);
+        const auto word = [this](JsonAt inner, auto& text) { return this->text(text)(inner); };
+        const auto names = [this, word](JsonAt inner, auto& one) { return this->map(one, word)(inner); };
+        return this->object(
+            at, required("ranks", this->integer(made.ranks, 1, plan::kMaxRanks)),
+            required("programs", this->integer(made.programs, 1, kMost)),
+            optional("drops", made.drops, this->flag(made.drops)),
+            required("strategy", [&](JsonAt inner) { return strategy(inner, made.strategy); }),
+            required("names", this->lines(made.names, names)),
+            required("kernels", [&](JsonAt inner) { return kernels(inner, made.kernels); }));
+    }
+
     bool sensible(JsonAt, const Bundle&)
         requires(!Json::kReads)
     {
@@ -186,8 +201,8 @@ private:
     bool sensible(JsonAt at, const Bundle& made)
         requires(Json::kReads)
     {
-        if (made.op.has_value() == made.folder.has_value())
-            return this->fail(at, "has to have one of \"operator\" and \"folder\"");
+        if (int{made.op.has_value()} + int{made.folder.has_value()} + int{made.grouped.has_value()} != 1)
+            return this->fail(at, "has to have one of \"operator\", \"folder\" and \"grouped\"");
         if (made.arch != kHost && !made.arch.starts_with("sm_"))
             return this->fail(at, fmt::format("has arch \"{}\"; expected \"host\" or one such as \"sm_90\"",
                                               escaped(made.arch)));
@@ -201,6 +216,9 @@ private:
         };
         if (made.folder && (!known(made.folder->kernels) || made.folder->kernels.empty() != made.on_host()))
             return this->fail(at, "has a folder with kernels that are not there");
+        if (made.grouped &&
+            (!known(made.grouped->kernels) || made.grouped->kernels.empty() != made.on_host()))
+            return this->fail(at, "has grouped kernels that are not there");
         return !made.op || sensible_operator(at, made, known);
     }
 

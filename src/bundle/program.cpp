@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bundle/compiled_for.hpp"
+#include "bundle/plan_grouped.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/bundle/traits.hpp"
 #include "syncopate/digest.hpp"
@@ -92,6 +93,11 @@ Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t
                                      made.parameters.size(), made.launch.stages.size()),
                          {.file = bundle.file}};
     }
+    if (!row.seen.empty()) {
+        made.seen = row.seen;
+        made.judge = [judge = row.judge, problem = made.problem, drops = bundle.op->drops](
+                         auto before, auto now) { return judge(problem, before, now, drops); };
+    }
     made.activation = bundle.op->activation;
     made.w_transposed = bundle.op->call.w_transposed;
     made.what = fmt::format("{} of {} {}", bundle.name, rows,
@@ -111,11 +117,7 @@ Result<Planned> plan_operator(const Bundle& bundle, std::int64_t rows, std::opti
     return planned;
 }
 
-Result<Planned> plan_folder(const Bundle& bundle, std::int64_t rows) {
-    if (rows != 0)
-        return Error{"this bundle is of a user's program, whose rows are as it was fused: ask for 0",
-                     {.file = bundle.file},
-                     ErrorClass::usage};
+Result<Planned> plan_folder(const Bundle& bundle) {
     emit::FilesOfFolder files;
     for (const auto& [name, content] : bundle.sections) {
         if (name.starts_with(kFolder)) files.emplace(name.substr(kFolder.size()), content);
@@ -297,7 +299,12 @@ Result<Lowered> lower(const OperatorPart& op, const Bucket& bucket, std::int64_t
 }
 
 Result<Planned> plan_rows(const Bundle& bundle, std::int64_t rows, std::optional<std::int32_t> rank) {
-    return bundle.op ? plan_operator(bundle, rows, rank) : plan_folder(bundle, rows);
+    if (bundle.op) return plan_operator(bundle, rows, rank);
+    if (rows != 0)
+        return Error{"this bundle is of a user's program, whose rows are as it was fused: ask for 0",
+                     {.file = bundle.file},
+                     ErrorClass::usage};
+    return bundle.grouped ? plan_grouped(bundle) : plan_folder(bundle);
 }
 
 bool Planned::writes(const std::string& operand) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "syncopate/emit/artifact.hpp"
+#include "syncopate/emit/launches.hpp"
 #include "syncopate/fuse/model/json.hpp"
 #include "syncopate/json_table.hpp"
 #include "syncopate/json_text.hpp"
@@ -22,6 +23,7 @@ namespace syncopate::emit {
 namespace {
 
 constexpr std::string_view kSchema = "syncopate.schedule/1";
+constexpr std::string_view kLaunches = "syncopate.launches/1";
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostStride = std::numeric_limits<std::int64_t>::max();
 constexpr std::array<std::string_view, 4> kKinds{"scalar", "constant", "pointer", "descriptor"};
@@ -57,6 +59,22 @@ public:
                 return this->fail(at, fmt::format("has {} kernels, and its schedule {} stages",
                                                   file.stages.size(), stages));
             for (KernelLaunch& kernel : file.stages) kernel.arguments.num_sms = num_sms;
+        }
+        return true;
+    }
+
+    bool launches(JsonAt at, JsonOf<Launches> auto& made) {
+        std::int32_t num_sms = made.stages.empty() ? 1 : made.stages.front().arguments.num_sms;
+        const auto stage = [this](JsonAt inner, auto& element) { return kernel(inner, element); };
+        if (!this->object(at, required("schema", this->schema(kLaunches)),
+                          required("stages", this->lines(made.stages, stage)),
+                          required("num_sms", this->integer(num_sms, 1, kMost)),
+                          required("device", this->name(made.device, "device", kDevices)),
+                          required("plan", [&](JsonAt inner) { return plan(inner, made.plan); })))
+            return false;
+        if constexpr (Json::kReads) {
+            if (made.stages.empty()) return this->fail(at, "has no kernels");
+            for (KernelLaunch& kernel : made.stages) kernel.arguments.num_sms = num_sms;
         }
         return true;
     }
@@ -178,6 +196,21 @@ Result<ScheduleFile> schedule_file_from_json(std::string_view text, const std::s
     ScheduleFile file;
     if (!table.file({0, &root}, file)) return table.error();
     return file;
+}
+
+std::string to_json(const Launches& launches) {
+    ScheduleFileTable<JsonWriter> table;
+    (void)table.launches({}, launches);
+    return table.take() + "\n";
+}
+
+Result<Launches> launches_from_json(std::string_view text, const std::string& file_name) {
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
+    const JsonPath root;
+    ScheduleFileTable<JsonReader> table(document, text, file_name, "the file");
+    Launches made;
+    if (!table.launches({0, &root}, made)) return table.error();
+    return made;
 }
 
 }  // namespace syncopate::emit

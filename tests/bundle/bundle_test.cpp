@@ -55,7 +55,7 @@ TEST(BundleFile, RefusesAManifestWhosePartsDoNotFit) {
     expect_refused(unknown, "has a variant of kernels that are not there");
     Bundle neither = compiled_sample();
     neither.op.reset();
-    expect_refused(neither, "has to have one of \"operator\" and \"folder\"");
+    expect_refused(neither, "has to have one of \"operator\", \"folder\" and \"grouped\"");
     std::string later = manifest_to_json(compiled_sample());
     later.replace(later.find("bundle/1"), 8, "bundle/2");
     const Result<Bundle> newer = manifest_from_json(later, "op.sybundle");

@@ -1,10 +1,12 @@
-// A bundle: what was compiled ahead, for a process that has no compiler and no Python. Either an operator of the
-// library, for buckets of rows, or a user's program that `syncopate fuse -o DIR` wrote.
+// A bundle: what was compiled ahead, for a process that has no compiler and no Python. An operator of the
+// library, for buckets of rows; or a user's program that `syncopate fuse -o DIR` wrote; or a user's grouped kernels, of whose
+// rows only a call knows how many they are (ops/ragged.hpp).
 //
 //   section            holds
 //   manifest.json      all below but the bytes (schema syncopate.bundle/1)
 //   kernels/N.cubin    the code of kernel N
 //   folder/NAME        of a user's program: its files. schedule.json is what is run, the others are for reading
+//                      Of grouped kernels launches.json is: their files, read again, say what each tile reads
 //   source/NAME        of an operator: the sources that were compiled, for reading
 //
 // An operator's schedules are not taken from the file: the passes make them anew for the rows of the day, in less
@@ -99,18 +101,34 @@ struct FolderPart {
     std::vector<std::int32_t> kernels;  ///< by stage; none on host
 };
 
+/// A user's grouped kernels. folder/launches.json has what they are called with and their plan.
+struct GroupedPart {
+    std::int32_t ranks = 0;
+    std::int64_t programs = 1;  ///< of the stages before them
+    bool drops = false;         ///< rows over the bound are left out, instead of an error
+    ops::Strategy strategy;
+    /// By kernel of the user's and parameter the name of the call's tensor, where that is another one.
+    std::vector<std::map<std::string, std::string>> names;
+    std::vector<std::int32_t> kernels;  ///< by stage; none on host
+};
+
 struct Bundle {
     std::string name;     ///< "all_gather_matmul:N=…", or the kernels' names
     std::string made_by;  ///< "syncopate 0.1.0, triton 3.6.0"
     std::string arch;     ///< "sm_90", or kHost
     std::vector<CompiledKernel> kernels;
-    std::optional<OperatorPart> op;  ///< one of both is there
+    std::optional<OperatorPart> op;  ///< one of the three is there
     std::optional<FolderPart> folder;
+    std::optional<GroupedPart> grouped;
     Sections sections;  ///< all but the manifest
     std::string file;   ///< for messages
 
     [[nodiscard]] bool on_host() const { return arch == kHost; }
-    [[nodiscard]] std::int32_t ranks() const { return op ? op->problem.ranks : folder->ranks; }
+    [[nodiscard]] std::int32_t ranks() const {
+        return op ? op->problem.ranks : folder ? folder->ranks : grouped->ranks;
+    }
+    /// Whether on host its tiles are the caller's functions.
+    [[nodiscard]] bool is_users() const { return !op; }
 };
 
 [[nodiscard]] std::string manifest_to_json(const Bundle& bundle);

@@ -8,8 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +21,7 @@
 #include "syncopate/fuse/model/program.hpp"
 #include "syncopate/ops/parameters.hpp"
 #include "syncopate/ops/problem.hpp"
+#include "syncopate/ops/ragged.hpp"
 #include "syncopate/ops/strategy.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/executable/executable.hpp"
@@ -40,8 +44,14 @@ struct Planned {
     /// Of an operator, for these rows.
     ops::Problem problem;
     ops::Strategy strategy;
-    /// By stage, of an operator that has some (ops/parameters.hpp).
+    /// By stage, of an operator that has some (ops/parameters.hpp), and of grouped kernels.
     std::vector<ops::Parameters> parameters;
+    /// Of grouped kernels; else null.
+    std::shared_ptr<const ops::RaggedProgram> grouped;
+    /// The scratch in which kernels write down what in calls is wrong; "": none do. And what of it two looks say; "" nothing.
+    std::string seen;
+    std::function<std::string(std::span<const std::uint32_t> before, std::span<const std::uint32_t> now)>
+        judge;
 
     /// Whether a kernel writes the call's tensor of this name.
     [[nodiscard]] bool writes(const std::string& operand) const;
@@ -50,7 +60,7 @@ struct Planned {
 /// Strides of contiguous rows, elements.
 [[nodiscard]] std::vector<std::int64_t> row_major(const std::vector<std::int64_t>& shape);
 
-/// `rows`: of an operator, M; of a user's program 0. `rank`: for whom alone: of an operator over nodes its node's part
+/// `rows`: of an operator, M; of a user's program, and of grouped kernels, 0. `rank`: for whom alone: of an operator over nodes its node's part
 /// (fuse_part). Fails for rows that the bundle has no bucket for, and where the
 /// schedule of these rows asks for a kernel that is not in the bundle.
 [[nodiscard]] Result<Planned> plan_rows(const Bundle& bundle, std::int64_t rows,

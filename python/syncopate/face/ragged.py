@@ -122,6 +122,16 @@ class RaggedKernel(FusedKernel):
         self._ended_made.clear()
         self._last = None
 
+    def compile_ahead(
+        self, file: str, calls: Sequence[Call], *, arch: str = "sm_90", multiprocessors: int = 132
+    ) -> None:
+        """Writes what `run(calls)` would run as a bundle, for processes without Python: for a GPU that need not be there, or for
+        "host". Tensors of `calls` may be of any device, and on "meta". No rank need be there. In the bundle a call gives as many
+        rows as the plan has memory for; how many of them there are, its counts say."""
+        from .ragged_ahead import write
+
+        write(self, file, calls, arch, multiprocessors)
+
     def shard(self, prepared: Prepared, tensor: str) -> torch.Tensor:
         raise ValueError(f"{tensor}: where its rows lie only a call knows; they are not written in place")
 
