@@ -210,7 +210,9 @@ def moe(
             *all_routed, node, of_all = given
             return (moe(*all_routed, node, parallel=parallel, scales=of_all, out_dtype=out_dtype, **options),)
 
-        return mixture_nodes.moe(of_node, routed, members, parallel, scales, out_dtype, **options)[0]
+        return mixture_nodes.moe(
+            of_node, extents_of, routed, members, parallel, scales, out_dtype, **options
+        )[0]
     if is_fp8:
         return of_fp8(*routed, scales, members, activation, bound, over, parallel, out_dtype, **own)
     extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)

@@ -221,6 +221,7 @@ def _options_told(options: dict[str, Any]) -> str:
 
 def moe(
     of_node: Callable[..., tuple[Any, ...]],
+    extents_of: Callable[..., tuple[int, ...]],
     routed: Sequence[torch.Tensor],
     group: Group,
     parallel: str,
@@ -231,8 +232,6 @@ def moe(
 ) -> tuple[Any, ...]:
     """y of x, ids, weights, w1 and w2 over the nodes of `group`; whatever else `of_node` makes of all ranks' x, of their ids of the node's
     experts, their weights, w1, w2, the node's Group, and scales; and these ids and weights. `options`: as of sy.ops.moe."""
-    from .mixture_function import extents_of
-
     x, ids, weights, w1, w2 = routed
     rails = rails_of(group)
     is_fp8 = x.dtype == torch.float8_e4m3fn

@@ -145,7 +145,7 @@ def _run(
         return cache.run(operator.run, x, ids, weights, w1, w2)
 
     if group.nodes > 1:
-        return mixture_nodes.moe(of_node, given, group, parallel, **options)
+        return mixture_nodes.moe(of_node, mixture_function.extents_of, given, group, parallel, **options)
     return of_node(*given, group)
 
 
