@@ -1,4 +1,5 @@
 // Bundles, as `syncopate compile` writes them.
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
