@@ -270,7 +270,7 @@ private:
         }
         return make_slots(table_of(back_stage()), going,
                           {.first = rank() * of_.own * of_.ranks, .rows = ops::kRaggedTile},
-                          in_order(static_cast<std::int64_t>(going.rows.size())));
+                          bundle::in_order(static_cast<std::int64_t>(going.rows.size())));
     }
 
     [[nodiscard]] static std::int64_t row_bytes(const ops::RaggedTensor& of) {

@@ -127,6 +127,69 @@ TEST(Language, AReturnOnLoadedDataMakesWhatFollowsDoubtful) {
     EXPECT_FALSE(k.tiles[0].inexact_reads.contains("d_ptr"));
 }
 
+/// Whether the kernel surely stores all that it may store to y.
+bool surely_stores(const std::string& body) {
+    Arguments args = arguments("", {"x_ptr=64:fp32", "y_ptr=64:fp32"});
+    args.grid = {1, 1, 1};
+    const std::string helpers =
+        "@triton.jit\ndef put(y_ptr, at):\n    tl.store(y_ptr + at, 1.0)\n    return at\n\n\n"
+        "@triton.jit\ndef may_put(y_ptr, c):\n    if c > 0:\n        if c > 1:\n            return\n"
+        "    tl.store(y_ptr, 1.0)\n\n\n";
+    std::string text = source("x_ptr, y_ptr", "    c = tl.load(x_ptr)\n    d = tl.load(x_ptr + 1)\n" + body);
+    text.insert(text.find("@triton.jit"), helpers);
+    const Kernel k = analysed(text, args, "k");
+    return !k.tiles.empty() && !k.tiles[0].inexact_writes.contains("y_ptr");
+}
+
+TEST(Language, AStoreIsSureWhereAllWaysThatDataDecidesMakeIt) {
+    const std::string store = "tl.store(y_ptr, 1.0)\n", deep = "        " + store,
+                      deeper = "            " + store;
+    const std::string otherwise = "    else:\n" + deep;
+    EXPECT_TRUE(surely_stores("    if c > 0:\n" + deep + otherwise));
+    EXPECT_TRUE(surely_stores("    if c > 0:\n" + deep + "    elif c > -1:\n" + deep + otherwise));
+    EXPECT_TRUE(surely_stores("    if c > 0:\n        if d > 0:\n" + deeper + "        else:\n" + deeper +
+                              otherwise));
+    EXPECT_TRUE(surely_stores("    if c > 0:\n" + deep + "        return\n" + otherwise));
+    EXPECT_TRUE(surely_stores("    a = put(y_ptr, 0) if c > 0 else put(y_ptr, 0)\n"));
+    EXPECT_TRUE(
+        surely_stores("    for i in range(2):\n        if c > 0:\n            continue\n    " + store));
+    EXPECT_TRUE(surely_stores("    for i in range(2):\n        if c > 0:\n            break\n    " + store));
+}
+
+TEST(Language, AStoreIsInDoubtWhereOneWayThatDataDecidesMakesNone) {
+    const std::string store = "tl.store(y_ptr, 1.0)\n", deep = "        " + store,
+                      deeper = "            " + store;
+    const std::string otherwise = "    else:\n" + deep, last = "    " + store;
+    EXPECT_FALSE(surely_stores("    if c > 0:\n" + deep));
+    EXPECT_FALSE(surely_stores("    if c > 0:\n" + deep + "    elif c > -1:\n        pass\n" + otherwise));
+    EXPECT_FALSE(surely_stores("    if c > 0:\n" + deep + "    elif c > -1:\n" + deep));
+    EXPECT_FALSE(surely_stores("    if c > 0:\n        if d > 0:\n" + deeper + otherwise));
+    EXPECT_FALSE(
+        surely_stores("    if c > 0:\n        for i in range(d.to(tl.int32)):\n" + deeper + otherwise));
+    EXPECT_FALSE(surely_stores("    if c > 0:\n        while tl.load(x_ptr) > 0:\n" + deeper + otherwise));
+    EXPECT_FALSE(surely_stores("    if c > 0:\n        return\n" + last));
+    EXPECT_FALSE(surely_stores("    if c > 0:\n        if d > 0:\n            return\n" + last));
+    EXPECT_FALSE(surely_stores(
+        "    if c > 0:\n        pass\n    else:\n        if d > 0:\n            return\n" + last));
+    EXPECT_FALSE(surely_stores("    if c > 0:\n        if d > 0:\n            return\n" + deep + otherwise));
+    EXPECT_FALSE(surely_stores("    may_put(y_ptr, c)\n"));
+    EXPECT_FALSE(surely_stores("    a = put(y_ptr, 0) if c > 0 else 1\n"));
+    EXPECT_FALSE(surely_stores("    a = 1 if c > 0 else put(y_ptr, 0)\n"));
+    EXPECT_FALSE(surely_stores("    a = put(y_ptr, 0) if c > 0 else put(y_ptr, 1)\n"));
+    EXPECT_FALSE(surely_stores("    for i in range(1):\n        if c > 0:\n            continue\n" + deep));
+    EXPECT_FALSE(surely_stores("    for i in range(2):\n        if c > 0:\n            break\n" + deep));
+    EXPECT_FALSE(surely_stores(
+        "    for i in range(1):\n        if c > 0:\n            if d > 0:\n                continue\n" +
+        deep));
+}
+
+TEST(Language, ANameOfAListsOwnIsUnknownAfterIt) {
+    // Python gives it back, and Triton does not.
+    const Arguments args = arguments("", {"y_ptr=64:fp32"});
+    const std::string body = "    k = 3\n    t = [k * 2 for k in range(2)]\n    tl.store(y_ptr + k, 1.0)\n";
+    EXPECT_NE(error_of(source("y_ptr", body), args).find("cannot be known"), std::string::npos);
+}
+
 TEST(Language, HelpersTakeStarsDefaultsAndFunctions) {
     const std::string helpers =
         "import triton\nimport triton.language as tl\n\n@triton.jit\ndef total(*parts):\n    s = 0\n"

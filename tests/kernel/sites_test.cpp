@@ -3,6 +3,8 @@
 namespace syncopate::kernel::triton::test {
 namespace {
 
+using Boxes = std::vector<plan::Region>;
+
 TEST(Sites, OneTilePerProgramRebindsItsProgramId) {
     const Kernel k = analysed(example("matmul_pointers.py"), pointers(200, 144, 96));
     ASSERT_EQ(sites_of(k).tile_ids.size(), 1u);
@@ -55,6 +57,36 @@ TEST(Sites, TheReductionLoopAndItsSlices) {
         EXPECT_EQ(slice.step, 32);
         EXPECT_EQ(slice.extent, 32);
     }
+}
+
+TEST(Sites, ALoopsNumbersAreThoseThatItsRangeIsGivenByPlaceOrByName) {
+    const auto site_of = [](const std::string& range) {
+        Arguments args = arguments("N=8", {"x_ptr=4x8:fp32", "y_ptr=4:fp32"});
+        args.grid = {4, 1, 1};
+        const Kernel k = analysed(
+            source("x_ptr, y_ptr, N",
+                   "    pid = tl.program_id(0)\n    acc = 0.0\n    ends = (2, N)\n    for i in " + range +
+                       ":\n        acc += tl.load(x_ptr + pid * 8 + i)\n"
+                       "    tl.store(y_ptr + pid, acc)\n"),
+            args);
+        const Boxes all = k.tiles.empty() ? Boxes{} : Boxes(k.tiles[0].read_boxes.at("x_ptr"));
+        std::string said =
+            all.empty() ? "" : std::to_string(all.front()[1].begin) + ":" + std::to_string(all.back()[1].end);
+        for (const LoopSite& site : sites_of(k).loops)
+            said += " " + site.begin + "," + site.bound + "," + site.step;
+        return said;
+    };
+    EXPECT_EQ(site_of("tl.range(0, N)"), "0:8 ,N,");
+    EXPECT_EQ(site_of("tl.range(N)"), "0:8 ,N,");
+    EXPECT_EQ(site_of("tl.range(arg1=N)"), "0:8 ,N,");
+    EXPECT_EQ(site_of("tl.range(2, N)"), "2:8 2,N,");
+    EXPECT_EQ(site_of("tl.range(2, arg2=N)"), "2:8 2,N,");
+    EXPECT_EQ(site_of("tl.range(arg1=2, arg2=N)"), "2:8 2,N,");
+    EXPECT_EQ(site_of("tl.range(2, N, 4)"), "2:7 2,N,4");
+    EXPECT_EQ(site_of("tl.range(2, N, step=4)"), "2:7 2,N,4");
+    EXPECT_EQ(site_of("tl.range(N, step=4)"), "0:5 ,N,4");
+    EXPECT_EQ(site_of("tl.range(N, num_stages=2, step=4)"), "0:5 ,N,4");
+    EXPECT_EQ(site_of("range(*ends)"), "2:8 ,,") << "where its numbers stand, the file does not say";
 }
 
 TEST(Sites, APersistentKernelRebindsInItsTileLoopOnly) {

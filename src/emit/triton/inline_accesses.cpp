@@ -67,6 +67,8 @@ Status redirect_stores(const Rewriting& to, const SlotOfStore& slot) {
                 return to.text.error_at(site.call,
                                         "a store that is sent to several ranks must begin a line of its own");
             }
+            SYNCOPATE_TRY(
+                to.text.check_ends_its_line(site.call.end, "a store that is sent to several ranks"));
             to.edits.insert(site.call.begin, "for sy_copy in " + to.edits.use("sy_range") + "(" +
                                                  std::to_string(stores.copies) + "): ");
         }

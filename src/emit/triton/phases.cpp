@@ -32,7 +32,9 @@ Result<std::string> iterable_of_phase(const SourceText& text, const Facts& facts
     std::string phase = callee + "(" + bound_of_phase(loop, "sy_lo") + ", " + bound_of_phase(loop, "sy_hi") +
                         (loop.step.empty() ? "" : ", " + loop.step);
     for (const CallArgument& argument : iterable->arguments) {
-        if (!argument.keyword.empty()) phase += ", " + text.of(argument.whole);
+        const bool told =
+            argument.keyword == "arg1" || argument.keyword == "arg2" || argument.keyword == "step";
+        if (!argument.keyword.empty() && !told) phase += ", " + text.of(argument.whole);
     }
     return phase + ")";
 }

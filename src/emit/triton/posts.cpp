@@ -27,6 +27,13 @@ Status check_can_post(const Rewriting& to, const SlotOfStore& slot) {
         return to.text.error_at(
             stored, "the statement with the last store must begin a line of its own: put it on one");
     }
+    for (const Span& statement : to.text.facts().returns) {
+        if (statement.begin < to.sites().body.begin || statement.begin >= slot.taken_at) continue;
+        return to.text.error_at(
+            statement,
+            "this return stands above the place where the tile's id is taken, so nobody would say "
+            "that the tile is done: take the id before it");
+    }
     for (const Identifier& target : to.text.facts().assigned) {
         if (slot.taken_until == 0 || target.name != slot.name || target.where.begin < slot.taken_until ||
             target.where.begin > stored.end)

@@ -26,6 +26,7 @@ struct Rewriting {
 struct SlotOfStore {
     std::string name;               ///< empty: none is known
     std::uint32_t taken_until = 0;  ///< where it is read, if it is the user's own variable
+    std::uint32_t taken_at = 0;     ///< from where on it is there
 };
 
 /// What is said of the elements that are added to pointers, so that Triton goes on loading and storing as

@@ -88,7 +88,7 @@ private:
 
     [[nodiscard]] Status rewrite_use(const TileIdSite& site) {
         const std::string& variable = site.variables.front();
-        if (site.guards_writes) slot_ = {variable, site.anchor.end};
+        if (site.guards_writes) slot_ = {.name = variable, .taken_until = site.anchor.end};
         if (site.guards_reads && (form_.phased || form_.loads)) {
             return text_.error_at(site.anchor, "the tile id has no variable of its own here: assign " +
                                                    variable + " to one that all loads follow from");
@@ -128,7 +128,7 @@ private:
         const bool acquires = site.guards_reads || site.kind == TileIdSite::Kind::entry;
         const bool stores = form_.produces && site.guards_writes && slot_.name.empty();
         std::vector<std::string> added;
-        if (stores) slot_.name = "sy_slot";
+        if (stores) slot_ = {.name = "sy_slot", .taken_at = site.anchor.begin};
         if (stores || (acquires && (form_.phased || form_.loads))) {
             added.push_back(indent + "sy_slot = " +
                             (named == 1 ? given : edits_.use("sy_linear", axes) + "(" + given + ")") +

@@ -147,16 +147,17 @@ BuiltinCall::Made BuiltinCall::range() {
     range->unrolled = builtin_ == Builtin::static_range;
     std::array<Affine, 3> parts{Affine{0, {}}, Affine{0, {}}, Affine{1, {}}};
     std::array<Value, 3> given{};
-    const std::size_t positional = arguments_.size();
-    if (positional == 1) given[1] = arguments_[0];
-    for (std::size_t i = 0; positional >= 2 && i < std::min<std::size_t>(3, positional); ++i)
-        given[i] = arguments_[i];
     const std::array<std::string_view, 3> names{"arg1", "arg2", "step"};
     for (std::size_t i = 0; i < 3; ++i) {
         const Expr* named = ev_.keyword(e_, names[i]);
-        if (given[i].kind == ValueKind::undefined && named != nullptr)
+        if (i < arguments_.size())
+            given[i] = arguments_[i];
+        else if (named != nullptr)
             given[i] = ev_.evaluate(*named, frame_);
         if (ev_.stopped()) return Value{};
+    }
+    if (given[1].kind == ValueKind::undefined) std::swap(given[0], given[1]);  // the end alone
+    for (std::size_t i = 0; i < 3; ++i) {
         std::array<Affine, kRank> number{};
         std::int32_t count = 0;
         if (given[i].kind == ValueKind::undefined) continue;

@@ -561,8 +561,8 @@ void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool solid
     found.boxes.insert(found.boxes.end(), boxes_.begin(), boxes_.end());
     const auto end = static_cast<std::uint32_t>(found.boxes.size());
     const auto note = [&](bool writes, bool shadow) {
-        found.touched.push_back(
-            {param, writes, exact, solid, shadow, false, read && write, leaves, begin, end, -1, 0, walk});
+        found.touched.push_back({param, writes, exact, solid, shadow, false, read && write, leaves, begin,
+                                 end, -1, 0, walk, maybe_});
     };
     if (read) note(false, override_read_[p]);
     if (write) note(true, override_write_[p]);

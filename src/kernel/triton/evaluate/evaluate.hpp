@@ -220,8 +220,14 @@ private:
         bool is_kernel = false;
         // Ways that were left on conditions that depend on data, joined where they meet again.
         bool may_have_returned = false;     // with `result`
+        std::int32_t rounds_in_doubt = 0;   // of maybe_, as a loop's round may have been left on data
         const Value* stopped = nullptr;     // the variables where the loop around was left
         const Value* next_round = nullptr;  // the variables where its body was left
+
+        /// 0 of no function: an expression of the file has no variables.
+        [[nodiscard]] std::size_t num_slots() const {
+            return function == nullptr ? 0 : function->slots.size();
+        }
     };
     struct Guess {
         enum class Kind : std::uint8_t { absent, same, advance, lost };

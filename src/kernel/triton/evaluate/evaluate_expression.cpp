@@ -214,7 +214,11 @@ Value Evaluator::logical(const Expr& e, Frame& frame) {
     const std::optional<bool> left = truth(*e.kids[0], a);
     if (stopped()) return {};
     if (left && *left == (e.kind == ExprKind::either)) return a;
-    if (!joined) b = evaluate(*e.kids[1], frame);
+    if (!joined) {
+        maybe_ += left ? 0 : 1;  // Python leaves it out where data decides
+        b = evaluate(*e.kids[1], frame);
+        maybe_ -= left ? 0 : 1;
+    }
     if (stopped()) return {};
     if (!left) {
         const std::optional<bool> right = truth(*e.kids[1], b);
@@ -249,9 +253,19 @@ Value Evaluator::conditional(const Expr& e, Frame& frame) {
         made.taint |= condition.taint;
         return made;
     }
+    // As a branch: which of the two is made depends on loaded data.
+    const Value* before = snapshot(frame);
+    ++maybe_;
+    const std::size_t first = found.touched.size();
     const Value a = evaluate(*e.kids[0], frame);
+    const Value* after = snapshot(frame);
+    const std::size_t second = found.touched.size();
+    std::copy_n(before, frame.num_slots(), frame.slots);
     const Value b = evaluate(*e.kids[2], frame);
+    --maybe_;
     if (stopped()) return {};
+    settle(first, second);
+    join(frame, after, *e.kids[1]);
     return equal(a, b) && a.kind != ValueKind::opaque ? a : opaque(e, a.taint | b.taint | condition.taint);
 }
 
@@ -305,12 +319,15 @@ Value Evaluator::each(const Expr& e, Frame& frame) {
     } else {
         return unknown_syntax(e, frame);
     }
+    const Value* before = snapshot(frame);
     for (Value& item : items) {
         assign(*e.kids[1], item, frame);
         if (stopped()) return {};
         item = evaluate(*e.kids[0], frame);
         if (stopped()) return {};
     }
+    // Python gives its names back after it, and Triton does not.
+    join(frame, before, e);
     if (!fits_a_tuple(e, items)) return {};
     return make_tuple(items);
 }

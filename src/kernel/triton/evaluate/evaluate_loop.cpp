@@ -2,6 +2,7 @@
 // which of them run over tiles.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 
@@ -170,7 +171,9 @@ void Evaluator::reach_loop(const Stmt& statement, std::optional<std::int64_t> tr
 Evaluator::Flow Evaluator::one_round(const Stmt& statement, Frame& frame) {
     const Value* around = frame.next_round;
     frame.next_round = nullptr;
+    const std::int32_t in_doubt = std::exchange(frame.rounds_in_doubt, 0);
     Flow flow = execute(statement.body, frame);
+    maybe_ -= std::exchange(frame.rounds_in_doubt, in_doubt);
     if (frame.next_round != nullptr && (flow == Flow::next || flow == Flow::next_round)) {
         join(frame, frame.next_round, *statement.value);
         flow = Flow::next;

@@ -127,7 +127,7 @@ Evaluator::Flow Evaluator::give_back(const Stmt& statement, Frame& frame) {
 }
 
 Value* Evaluator::snapshot(const Frame& frame) {
-    const std::size_t count = frame.function->slots.size();
+    const std::size_t count = frame.num_slots();
     Value* copy = arena_.make<Value>(count);
     std::copy_n(frame.slots, count, copy);
     return copy;
@@ -186,14 +186,14 @@ std::int32_t Evaluator::param_of(const Value& value) {
 }
 
 void Evaluator::join(Frame& frame, const Value* other, const Expr& why) {
-    for (std::size_t i = 0; i < frame.function->slots.size(); ++i)
+    for (std::size_t i = 0; i < frame.num_slots(); ++i)
         frame.slots[i] = joined(frame.slots[i], other[i], why);
 }
 
 /// What both ways of a branch touch is touched whichever is taken.
 void Evaluator::settle(std::size_t first, std::size_t second) {
     constexpr std::size_t kMost = 64;
-    if (maybe_ > 0) return;
+    const std::int32_t doubt = maybe_ + 1;  // of what either way does by itself
     const std::size_t end = found.touched.size();
     const auto is_touched_twice = [&](const Touch& a) {
         return std::any_of(found.touched.begin() + static_cast<std::ptrdiff_t>(second), found.touched.end(),
@@ -211,13 +211,21 @@ void Evaluator::settle(std::size_t first, std::size_t second) {
         (i < second ? before : after) += found.touched[i].end - found.touched[i].begin;
     if (before > kMost || after > kMost) return;
     tell_apart(first);
+    std::vector<Touch*> settled;
     for (std::size_t i = first; i < first + before; ++i) {
         for (std::size_t j = first + before; j < found.touched.size(); ++j) {
             Touch &a = found.touched[i], &b = found.touched[j];
-            if (a.param == b.param && a.write == b.write && a.solid && b.solid &&
-                found.boxes[a.begin] == found.boxes[b.begin])
-                a.exact = b.exact = true;
+            const bool in_doubt = a.doubt != doubt || b.doubt != doubt || !a.solid || !b.solid;
+            if (in_doubt || a.param != b.param || a.write != b.write ||
+                found.boxes[a.begin] != found.boxes[b.begin])
+                continue;
+            settled.push_back(&a);
+            settled.push_back(&b);
         }
+    }
+    for (Touch* touch : settled) {
+        touch->doubt = maybe_;
+        touch->exact = maybe_ == 0;
     }
 }
 
@@ -254,16 +262,25 @@ Evaluator::Flow Evaluator::branch(const Stmt& statement, Frame& frame) {
         const std::size_t first_begin = found.touched.size();
         const Flow first = execute(statement.body, frame);
         if (first == Flow::stop) return control_ = control, Flow::stop;
+        // What may have left one way early leaves the rest of it in doubt, and what follows both.
+        const std::int32_t left_early = maybe_ - maybe;
+        maybe_ = maybe;
         const Value* after = snapshot(frame);
         const std::size_t second_begin = found.touched.size();
         std::copy_n(before, frame.function->slots.size(), frame.slots);
         const Flow second = execute(statement.otherwise, frame);
         if (second == Flow::stop) return control_ = control, Flow::stop;
         // What is left one way only goes on the other way, in doubt from here on.
+        const auto leaves = [](Flow way) { return way != Flow::next; };
+        const auto leaves_round = [](Flow way) { return way == Flow::stop_loop || way == Flow::next_round; };
+        const std::int32_t in_doubt =
+            left_early + (maybe_ - maybe) + (first != second && (leaves(first) || leaves(second)) ? 1 : 0);
         const bool returns = first == Flow::returned || second == Flow::returned;
+        if (first != second && !returns && (leaves_round(first) || leaves_round(second)))
+            ++frame.rounds_in_doubt;  // until the round ends (one_round)
         maybe_ = maybe - 1;
         settle(first_begin, second_begin);
-        maybe_ += returns && first != second ? 1 : 0;
+        maybe_ += in_doubt;
         const auto leave = [&](Flow way, const Value*& where) {
             if (first != way && second != way) return;
             const Value* left = first == way ? after : snapshot(frame);

@@ -34,6 +34,8 @@ struct Touch {
     std::int32_t along = -1;  ///< the axis of the tensor along which the boxes are moved; -1: they stand
     std::int64_t by = 0;      ///< … by so many elements
     std::int32_t walk = -1;   ///< index in Findings::walks; -1: it belongs to no one round of a tile's loop
+    std::int32_t doubt =
+        0;  ///< of how many branches on data, and the like, it depends on that it is done at all
 };
 
 struct PendingAdvance {

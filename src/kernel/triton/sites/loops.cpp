@@ -1,7 +1,9 @@
 // The loops inside a tile that read: which of them can be run range by range, and where they stand.
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "kernel/triton/sites/sites.hpp"
@@ -33,16 +35,28 @@ bool changes(const Stmt& loop, Expr* e) {
     });
 }
 
+/// Names of what tl.range takes: the first and the end of its numbers, and how far they are apart.
+constexpr std::array<std::string_view, 3> kRangeParts{"arg1", "arg2", "step"};
+
 /// Adds what it takes to run only some iterations of `for x in range(begin, end, step)`, all of which it runs
 /// else; false for a loop of another form.
 bool add_range(const Module& module, const Stmt& loop, LoopSite& site) {
     const Expr& over = *loop.value;
     if (over.kind != ExprKind::call || over.builtin != Builtin::range) return false;
     if (!loop.otherwise.empty() || ends_early(loop.body)) return false;
-    const std::vector<Expr*>& parts = over.kids;
-    if (parts.empty() || parts.size() > 3) return false;
-    Expr* const begin = parts.size() > 1 ? parts[0] : nullptr;
-    Expr* const step = parts.size() > 2 ? parts[2] : nullptr;
+    const std::vector<Expr*>& given = over.kids;
+    const bool spread = std::ranges::any_of(given, [](const Expr* e) { return e->kind == ExprKind::splat; });
+    if (spread || given.size() > 3) return false;
+    std::array<Expr*, 3> parts{};
+    std::ranges::copy(given, parts.begin());
+    for (const auto& [name, value] : over.keywords) {
+        const auto at = std::ranges::find(kRangeParts, name);
+        if (at != kRangeParts.end()) parts[static_cast<std::size_t>(at - kRangeParts.begin())] = value;
+    }
+    if (parts[1] == nullptr) std::swap(parts[0], parts[1]);  // the end alone
+    if (parts[1] == nullptr) return false;
+    Expr* const begin = parts[0];
+    Expr* const step = parts[2];
     const auto text = [&](const Expr* e) {
         const std::string written(module.text(e->where));
         return e->kind == ExprKind::name || e->kind == ExprKind::literal ? written : "(" + written + ")";
@@ -50,7 +64,7 @@ bool add_range(const Module& module, const Stmt& loop, LoopSite& site) {
     if ((begin != nullptr && changes(loop, begin)) || (step != nullptr && changes(loop, step))) return false;
     if (begin != nullptr && !is_literal(begin, 0)) site.begin = text(begin);
     if (step != nullptr && !is_literal(step, 1)) site.step = text(step);
-    site.bound = module.text(parts[parts.size() == 1 ? 0 : 1]->where);
+    site.bound = module.text(parts[1]->where);
     return true;
 }
 
