@@ -183,6 +183,37 @@ TEST(Language, AStoreIsInDoubtWhereOneWayThatDataDecidesMakesNone) {
         deep));
 }
 
+TEST(Language, DoubtOfOneLoopOrProgramIsNotThatOfTheNextOne) {
+    const std::string both =
+        "    if c > 0:\n        tl.store(y_ptr, 1.0)\n    else:\n        tl.store(y_ptr, 2.0)\n";
+    // The first loop's rounds are looked at twice, as i // 3 is no affine address.
+    EXPECT_TRUE(
+        surely_stores("    s = 0.0\n    for i in range(12):\n        if c > 0:\n            s += "
+                      "tl.load(x_ptr + i // 3)\n" +
+                      both));
+    const std::string twice =
+        "    for i in range(12):\n        if c > 0:\n            if d > 0:\n                continue\n       "
+        "     if d > 1:\n"
+        "                continue\n        else:\n            d += tl.load(x_ptr + i // 3)\n";
+    EXPECT_TRUE(surely_stores(twice + both));
+    EXPECT_FALSE(surely_stores(twice + "    if d > 3:\n        tl.store(y_ptr, 1.0)\n"));
+    EXPECT_FALSE(surely_stores(
+        "    for i in range(4):\n        tl.store(y_ptr + i, 1.0)\n        if c > 0:\n            return\n"));
+    EXPECT_FALSE(surely_stores(
+        "    for k in (0, 1):\n        tl.store(y_ptr + k, 1.0)\n        if c > 0:\n            break\n"));
+    EXPECT_TRUE(surely_stores(
+        "    for k in (0, 1):\n        if c > 0:\n            break\n    tl.store(y_ptr, 1.0)\n"));
+    EXPECT_FALSE(
+        surely_stores("    for i in range(2):\n        if c > 0:\n            break\n        return\n    "
+                      "tl.store(y_ptr, 1.0)\n"));
+}
+
+TEST(Language, WhatFollowsALoopThatIsLeftOneWayAndEndsTheKernelTheOtherWayIsSeen) {
+    EXPECT_EQ(written("    for i in range(2):\n        if tl.load(d_ptr) > 0:\n            break\n        "
+                      "return\n    tl.store(y_ptr + 5, 1.0)\n"),
+              at(5, 6));
+}
+
 TEST(Language, ANameOfAListsOwnIsUnknownAfterIt) {
     // Python gives it back, and Triton does not.
     const Arguments args = arguments("", {"y_ptr=64:fp32"});

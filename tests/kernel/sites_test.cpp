@@ -79,6 +79,8 @@ TEST(Sites, ALoopsNumbersAreThoseThatItsRangeIsGivenByPlaceOrByName) {
     EXPECT_EQ(site_of("tl.range(0, N)"), "0:8 ,N,");
     EXPECT_EQ(site_of("tl.range(N)"), "0:8 ,N,");
     EXPECT_EQ(site_of("tl.range(arg1=N)"), "0:8 ,N,");
+    EXPECT_EQ(site_of("tl.range(N, None)"), "0:8 ,N,");
+    EXPECT_EQ(site_of("tl.range(N, arg2=None, step=None)"), "0:8 ,N,");
     EXPECT_EQ(site_of("tl.range(2, N)"), "2:8 2,N,");
     EXPECT_EQ(site_of("tl.range(2, arg2=N)"), "2:8 2,N,");
     EXPECT_EQ(site_of("tl.range(arg1=2, arg2=N)"), "2:8 2,N,");

@@ -24,6 +24,7 @@ from context_parallel_model import D, Model, batch, losses, sharded, step  # noq
 from host_script import expect, on_ranks  # noqa: E402
 from syncopate import _syncopate, ranks  # noqa: E402
 from syncopate.call import cache  # noqa: E402
+from torch.distributed._composable import checkpoint as composable  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
@@ -143,10 +144,16 @@ def check_named(size: int) -> None:
             torch.testing.assert_close(leaf.grad.double(), wanted, rtol=3e-2, atol=3e-2)
         sys.modules["a_late_one"] = late = types.ModuleType("a_late_one")
         late.attend = functional.scaled_dot_product_attention
-    for reentrant in (False, True):  # blocks that run again behind the end
+
+    class Block(torch.nn.Module):
+        def forward(self, *qkv):
+            return call(*qkv)
+
+    ways = [functools.partial(checkpoint, call, use_reentrant=reentrant) for reentrant in (False, True)]
+    for again in (*ways, composable(Block())):  # blocks that run again behind the end
         leaves = [one.clone().requires_grad_() for one in own]
         with sy.context_parallel():
-            o = checkpoint(call, *leaves, use_reentrant=reentrant)
+            o = again(*leaves)
         o.backward(given_grad)
         for leaf, wanted in zip(leaves, own_grads, strict=True):
             torch.testing.assert_close(leaf.grad.double(), wanted, rtol=3e-2, atol=3e-2)

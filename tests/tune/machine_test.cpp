@@ -118,6 +118,20 @@ TEST(Machine, MeasuredByAnOlderVersionIsNotUsedAndSaidToBe) {
     EXPECT_NE(nearest->message.find("it is not used"), std::string::npos) << nearest->message;
 }
 
+TEST(Machine, ThatCannotBeReadIsNotUsedAndSaidToBe) {
+    const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "machine_unread";
+    std::filesystem::create_directories(folder / "machine.json");
+    ASSERT_EQ(::setenv("SYNCOPATE_CACHE_DIR", folder.c_str(), 1), 0);
+    const Result<MachineTexts> texts = machine_texts();
+    const Result<NearestMachine> nearest = nearest_machine("NVIDIA H200", 4, 132);
+    EXPECT_EQ(::unsetenv("SYNCOPATE_CACHE_DIR"), 0);
+    std::filesystem::remove_all(folder);
+    ASSERT_TRUE(texts && nearest);
+    EXPECT_EQ(texts->measured, "");
+    EXPECT_EQ(nearest->machine.name, "h200x4");
+    EXPECT_NE(nearest->message.find("it is not used"), std::string::npos) << nearest->message;
+}
+
 TEST(Machine, OfSeveralHostsIsNotWhatOneOfThemMeasuredUnlessItIsNamed) {
     const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "machine_of_hosts";
     std::filesystem::create_directories(folder);

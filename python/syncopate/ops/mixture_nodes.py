@@ -20,7 +20,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.compiler import config
 
+from .. import _syncopate
 from ..call import cache
 from ..call.arguments import DTYPE_NAMES
 from ..call.same_call import require_same_call
@@ -83,9 +85,19 @@ def rails_of(group: Group) -> Rails:
         raise ValueError(
             "moe: over several nodes it takes a torch process group, by which tokens go between them"
         )
+    if group.rendezvous.memory[1]:  # of the whole group: its node's part may have none yet
+        raise _syncopate.UsageError("the group's memory has been released: restore it first")
+    _tell_caches_of_graphs(group)
     places = group.size // group.nodes
     number, place = divmod(group.rank, places)
     return Rails(group, group.part("node", number * places, places), number, place)
+
+
+def _tell_caches_of_graphs(group: Group) -> None:
+    """Torch's caches know a graph's groups by name alone: one that was traced for ranks of one node is not to be found for several."""
+    tag = f" syncopate {group.size}/{group.nodes}"
+    if tag not in config.cache_key_tag:
+        config.cache_key_tag += tag
 
 
 def _own_experts(ids: torch.Tensor, experts: int, rails: Rails) -> torch.Tensor:

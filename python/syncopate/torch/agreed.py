@@ -1,8 +1,8 @@
 """What compiled graphs are decided by: the machine files and the store of the rank that compiled first, on all ranks.
 
 A rank compiles without the others, or takes a graph from Inductor's cache, so it can ask none of them. By files of its own
-it would put in ops that the others' graphs have not. The first to compile leaves what it knows in torch's store; that holds
-until the process group ends, as what is in the caches of other ranks was made by it."""
+it would put in ops that the others' graphs have not. The first to compile leaves what it knows in torch's store; it holds as
+long as the store does, also for a process group that is made later in it, since what is in the other ranks' caches was made by it."""
 
 from __future__ import annotations
 

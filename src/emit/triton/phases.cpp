@@ -140,12 +140,19 @@ Status take_own_tiles(const Rewriting& to) {
     for (const Call& call : to.text.facts().calls) {
         if (call.callee.begin < header.begin || call.callee.end > header.end) continue;
         if (!to.text.of(call.callee).ends_with("range")) continue;
-        std::vector<const CallArgument*> positional;
-        for (const CallArgument& argument : call.arguments)
-            if (argument.keyword.empty()) positional.push_back(&argument);
-        if (positional.empty()) break;
-        to.edits.replace(positional[positional.size() > 1 ? 1 : 0]->value,
-                         to.edits.use("sy_num_slots") + "(sy_schedule)");
+        // The end stands second, or by its name; alone it is the first.
+        const CallArgument* first = nullptr;
+        const CallArgument* second = nullptr;
+        std::size_t place = 0;
+        for (const CallArgument& argument : call.arguments) {
+            const bool by_place = argument.keyword.empty();
+            if (argument.keyword == "arg1" || (by_place && place == 0)) first = &argument;
+            if (argument.keyword == "arg2" || (by_place && place == 1)) second = &argument;
+            place += by_place ? 1 : 0;
+        }
+        const CallArgument* const end = second != nullptr ? second : first;
+        if (end == nullptr) break;
+        to.edits.replace(end->value, to.edits.use("sy_num_slots") + "(sy_schedule)");
         return Done{};
     }
     return to.text.error_at(

@@ -88,7 +88,8 @@ private:
 
     [[nodiscard]] Status rewrite_use(const TileIdSite& site) {
         const std::string& variable = site.variables.front();
-        if (site.guards_writes) slot_ = {.name = variable, .taken_until = site.anchor.end};
+        if (site.guards_writes)
+            slot_ = {.name = variable, .taken_until = site.anchor.end, .taken_at = site.anchor.begin};
         if (site.guards_reads && (form_.phased || form_.loads)) {
             return text_.error_at(site.anchor, "the tile id has no variable of its own here: assign " +
                                                    variable + " to one that all loads follow from");

@@ -176,9 +176,10 @@ Result<MachineTexts> machine_texts() {
     std::error_code missing;
     const std::string path = measured_machine_path();
     if (path.empty() || !std::filesystem::exists(path, missing)) return texts;
-    SYNCOPATE_TAKE(std::string text, read_file(path));
-    if (const Result<Machine> measured = machine_from_json(text, path)) {
-        texts.measured = std::move(text);
+    Result<std::string> text = read_file(path);
+    const Result<Machine> measured = text ? machine_from_json(*text, path) : Result<Machine>(text.error());
+    if (measured) {
+        texts.measured = *std::move(text);
     } else {
         texts.unread = fmt::format("{}; it is not used. `syncopate tune --measure-machine` writes it anew",
                                    measured.error().to_string());

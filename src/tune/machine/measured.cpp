@@ -63,8 +63,11 @@ private:
                                     is_table ? "table" : "figure"));
     }
 
+    bool twice(JsonAt at) { return fail(at, "is given twice"); }
+
     bool figures(JsonAt at) {
         return entries(at, [&](std::string_view name, JsonAt inner) {
+            if (made_.figures.contains(std::string(name))) return twice(inner);
             MeasuredFigure& figure = made_.figures[std::string(name)];
             return is_figure(at, name, false) && object(inner, required("value", positive(figure.value)),
                                                         required("source", text(figure.source)));
@@ -73,6 +76,7 @@ private:
 
     bool tables(JsonAt at) {
         return entries(at, [&](std::string_view name, JsonAt inner) {
+            if (made_.tables.contains(std::string(name))) return twice(inner);
             MeasuredTable& table = made_.tables[std::string(name)];
             auto& points = table.curve.points;
             const auto point = [&](JsonAt pair) {

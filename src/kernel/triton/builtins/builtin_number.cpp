@@ -155,6 +155,7 @@ BuiltinCall::Made BuiltinCall::range() {
         else if (named != nullptr)
             given[i] = ev_.evaluate(*named, frame_);
         if (ev_.stopped()) return Value{};
+        if (given[i].kind == ValueKind::none) given[i] = Value{};  // as where it is not given
     }
     if (given[1].kind == ValueKind::undefined) std::swap(given[0], given[1]);  // the end alone
     for (std::size_t i = 0; i < 3; ++i) {

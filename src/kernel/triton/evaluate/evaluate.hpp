@@ -345,6 +345,8 @@ private:
     void keep_slices(std::int32_t loop, std::size_t first);
     Flow unknown_rounds(const Stmt& statement, Frame& frame, const Value& index);
     Flow one_round(const Stmt& statement, Frame& frame);
+    Flow next_round(const Stmt& statement, Frame& frame);
+    Flow end_rounds(const Stmt& statement, Frame& frame, const Value* around, Flow left);
     bool has_stores(const std::vector<Stmt*>& body) const;
 
     // evaluate_tile.cpp

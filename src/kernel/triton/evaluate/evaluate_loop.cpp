@@ -56,13 +56,16 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
     const Value over = evaluate(*statement.value, frame);
     if (stopped()) return Flow::stop;
     if (over.kind == ValueKind::tuple) {
+        const Value* around = std::exchange(frame.stopped, nullptr);
+        Flow left = Flow::next;
         for (std::int32_t i = 0; i < over.tuple->size; ++i) {
             assign(*statement.target, over.tuple->items[i], frame);
-            const Flow flow = stopped() ? Flow::stop : one_round(statement, frame);
-            if (flow == Flow::stop_loop) return Flow::next;
-            if (flow == Flow::stop || flow == Flow::returned) return flow;
+            left = next_round(statement, frame);
+            if (left != Flow::next) break;
         }
-        return execute(statement.otherwise, frame);
+        left = end_rounds(statement, frame, around, left);
+        if (left == Flow::stop_loop) return Flow::next;
+        return left == Flow::next ? execute(statement.otherwise, frame) : left;
     }
     if (over.kind == ValueKind::opaque) {
         steered_by_[statement.value] = over.why;
@@ -246,9 +249,7 @@ Evaluator::Flow Evaluator::unknown_rounds(const Stmt& statement, Frame& frame, c
 
 Evaluator::Flow Evaluator::each_round(const Stmt& statement, Frame& frame, const Iterable& range,
                                       std::int64_t trips) {
-    const Value* around = frame.stopped;
-    const std::int32_t maybe = maybe_;
-    frame.stopped = nullptr;
+    const Value* around = std::exchange(frame.stopped, nullptr);
     Flow left = Flow::next;
     for (std::int64_t i = 0; i < trips; ++i) {
         const Affine at = range.start + wrap_multiply(range.step, i);
@@ -261,21 +262,32 @@ Evaluator::Flow Evaluator::each_round(const Stmt& statement, Frame& frame, const
         }
         index.runtime = !range.unrolled;
         assign(*statement.target, index, frame);
-        const bool in_doubt = frame.stopped != nullptr;  // the loop may have been left before
-        if (in_doubt) ++maybe_;
-        left = stopped() ? Flow::stop : one_round(statement, frame);
-        if (in_doubt) --maybe_;
+        left = next_round(statement, frame);
         if (left == Flow::next && !step(statement.where)) left = Flow::stop;
         if (left != Flow::next) break;
     }
-    // Where it may have been left early on data, or run to its end.
-    if (frame.stopped != nullptr && (left == Flow::next || left == Flow::stop_loop)) {
-        join(frame, frame.stopped, *statement.value);
-        left = Flow::next;
-    }
-    frame.stopped = around;
-    (void)maybe;
-    return left;
+    return end_rounds(statement, frame, around, left);
+}
+
+/// A round that is not the first one: the loop may have been left before it, on data.
+Evaluator::Flow Evaluator::next_round(const Stmt& statement, Frame& frame) {
+    const std::int32_t in_doubt = frame.stopped != nullptr ? 1 : 0;
+    maybe_ += in_doubt;
+    const Flow flow = stopped() ? Flow::stop : one_round(statement, frame);
+    maybe_ -= in_doubt;
+    return flow;
+}
+
+/// What follows a loop whose last round ended so, and which may have been left early on data; `around`: where the loop around was.
+Evaluator::Flow Evaluator::end_rounds(const Stmt& statement, Frame& frame, const Value* around, Flow left) {
+    const Value* const early = std::exchange(frame.stopped, around);
+    if (early == nullptr || left == Flow::stop) return left;
+    if (left != Flow::returned) return join(frame, early, *statement.value), Flow::next;
+    // One way goes on behind the loop, the other one ends the function.
+    frame.may_have_returned = true;
+    ++maybe_;
+    std::copy_n(early, frame.num_slots(), frame.slots);
+    return Flow::next;
 }
 
 /// The variable of a loop whose iteration is `symbol`.
@@ -353,6 +365,7 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
     }
     const std::size_t touched = found.touched.size(), advances = advances_.size();
     const std::uint64_t control = control_;
+    const std::int32_t maybe = maybe_;
     trips_.push_back(trips);
     symbol_loops_.push_back(statement.loop);
 
@@ -370,7 +383,8 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
         const Flow flow = one_round(statement, frame);
         const bool may_stop = frame.stopped != nullptr;
         frame.stopped = around;
-        return flow == Flow::next && !may_stop;
+        // A round that may have returned leaves those after it in doubt: they are not like it.
+        return flow == Flow::next && !may_stop && maybe_ == maybe;
     };
     std::vector<Guess>& guesses = guesses_[static_cast<std::size_t>(statement.loop)];
     bool proven = false;
@@ -398,6 +412,7 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
         }
         if (!proven) {
             not_affine_ = false;
+            maybe_ = maybe;
             found.touched.resize(touched);
             advances_.resize(advances);
             guesses.clear();

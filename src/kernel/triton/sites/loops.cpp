@@ -53,6 +53,9 @@ bool add_range(const Module& module, const Stmt& loop, LoopSite& site) {
         const auto at = std::ranges::find(kRangeParts, name);
         if (at != kRangeParts.end()) parts[static_cast<std::size_t>(at - kRangeParts.begin())] = value;
     }
+    for (Expr*& part : parts)
+        if (part != nullptr && module.text(part->where) == "None")
+            part = nullptr;                                  // as where it is not given
     if (parts[1] == nullptr) std::swap(parts[0], parts[1]);  // the end alone
     if (parts[1] == nullptr) return false;
     Expr* const begin = parts[0];
