@@ -75,16 +75,17 @@ TorchArray<T> array_in(const std::shared_ptr<SymmetricHeap>& heap, std::uint64_t
 }
 
 /// What a store of Python's is asked. Its exceptions end here, while the GIL is held; the text goes on, and of a value that is
-/// none, `wrong`. The meeting asks again: an interrupt that is raised each time ends it as a store that fails.
+/// none, `wrong`. `again`: the meeting asks again, and an interrupt that is raised each time ends it as a store that fails; what it
+/// puts at last takes the interrupt away.
 template <typename Call>
-Bytes asked(const Call& call, const char* wrong) {
+Bytes asked(const Call& call, const char* wrong, bool again = false) {
     const GilHeld gil;
     std::string failed;
     try {
         return call();
     } catch (const nb::python_error& failure) {
         failed = failure.what();
-        if (failure.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
+        if (again && failure.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
     } catch (const nb::cast_error&) {
         failed = wrong;
     }
@@ -109,7 +110,7 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
         [=, kept = shared_callable(std::move(get))](const std::string& key, Milliseconds timeout) {
             const auto within = static_cast<std::int64_t>(timeout.count());
             return asked([&] { return bytes_of(call_python(*kept, key, within)); },
-                         "the store's get must return bytes");
+                         "the store's get must return bytes", true);
         },
         std::move(decide));
 }
