@@ -24,11 +24,11 @@ def test_it_names_scripts_sections_and_options_that_are_there(script):
         files = [word for word in words if word.endswith(".py")]
         text = "".join((ROOT / file).read_text() for file in files)
         if "syncopate}" in run.command:
-            text = "".join(
-                path.read_text() for path in (ROOT / "python" / "syncopate" / "bench").glob("*.py")
-            )
+            bench, tools = ROOT / "python" / "syncopate" / "bench", ROOT / "tools"
+            sources = bench.glob("*.py") if "} bench" in run.command else tools.glob("*.cpp")
+            text = "".join(path.read_text() for path in sources)
         for word in words[words.index(files[-1]) + 1 :] if files else []:
-            if run.group == "checks":
+            if "tests/gpu" in run.command:
                 assert re.search(rf'"{word}"|^def (check_)?{word}\(', text, re.M), (
                     f"{run.name}: no section {word}"
                 )
