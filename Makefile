@@ -12,7 +12,7 @@ build: setup
 
 test: setup
 	@scripts/build all tests
-	@scripts/test
+	@scripts/test $(if $(SWEEPS),--quarter $(SWEEPS))
 
 test-all: setup
 	@scripts/build all tests

@@ -24,9 +24,13 @@ foreach(layer IN ITEMS base plan ingest kernel)
     target_sources(syncopate_sanitized PRIVATE ${sources})
 endforeach()
 target_include_directories(syncopate_sanitized PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+set_target_properties(syncopate_sanitized PROPERTIES KEEPS_ITS_OPTIMISATION ON)  # its sources say -O1 for others
 target_compile_definitions(syncopate_sanitized PRIVATE SYNCOPATE_VERSION="${PROJECT_VERSION}")
 target_compile_options(syncopate_sanitized PRIVATE -O0 ${sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all)
 target_link_libraries(syncopate_sanitized PRIVATE fmt nlohmann_json pugixml tree_sitter_python)
+if(SYNCOPATE_PRECOMPILED)
+    target_precompile_headers(syncopate_sanitized PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.hpp)
+endif()
 
 foreach(layer IN ITEMS base plan ingest kernel)
     syncopate_sanitized_program(syncopate_${layer}_tests gtest_main)

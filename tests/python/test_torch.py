@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 
 @pytest.mark.parametrize("ranks", [2, 4] if SWEEP else [2])
 def test_custom_ops_and_their_gradients_are_those_of_the_unfused_pairs_on(ranks, run):
-    cycles = "1000" if SWEEP and ranks == 2 else "3"
+    cycles = "100" if SWEEP and ranks == 2 else "3"
     outcome = run(sys.executable, HERE / "host_torch.py", ranks, SYNCOPATE_CYCLES=cycles)
     assert outcome.code == 0, outcome.out + outcome.err
     assert "ok: " in outcome.out
@@ -30,7 +30,7 @@ def test_calls_by_cpp_are_those_of_python_on(ranks, run):
 
 @pytest.mark.parametrize("ranks", [2, 4] if SWEEP else [2])
 def test_compiled_models_are_rewritten_and_say_how_on(ranks, run):
-    cycles = "1000" if SWEEP and ranks == 2 else "4"
+    cycles = "100" if SWEEP and ranks == 2 else "4"
     outcome = run(sys.executable, HERE / "host_inductor.py", ranks, SYNCOPATE_CYCLES=cycles)
     assert outcome.code == 0, outcome.out + outcome.err
     assert "ok: " in outcome.out
