@@ -67,11 +67,15 @@ private:
                    fail(inner, fmt::format("is the mesh axis of loop \"{}\"", escaped(other->name)));
         };
         const auto blocks = [&](std::string_view of, JsonAt inner) {
-            tile = true;
             auto& [tensor, axis] = made.tiles.emplace_back();
             if (!tensor_named(of, inner, tensor)) return false;
             const auto axes = out_.tensors[static_cast<std::size_t>(tensor)].tensor.shape.size();
             return integer(axis, 0, static_cast<std::int64_t>(axes) - 1)(inner);
+        };
+        const auto cut = [&](JsonAt inner) {
+            tile = true;
+            if (!named(blocks)(inner)) return false;
+            return !made.tiles.empty() || fail(inner, "is empty; nothing would be cut");
         };
         // Of a loop over a mesh axis, or over blocks.
         const auto of_ring = [&](auto walk) {
@@ -93,8 +97,8 @@ private:
         if (!object(at, required("name", loop_name), optional("over", ring),
                     optional("shift", of_ring(moves)),
                     optional("start", of_ring(integer(made.start, -plan::kMaxRanks, plan::kMaxRanks))),
-                    optional("steps", of_ring(integer(made.steps, 1, kMaxIterations))),
-                    optional("tile", named(blocks)), optional("size", elements_of_block)))
+                    optional("steps", of_ring(integer(made.steps, 1, kMaxIterations))), optional("tile", cut),
+                    optional("size", elements_of_block)))
             return false;
         if (over == tile)
             return fail(at, "needs either \"over\", a mesh axis, or \"tile\", the tensor axes it cuts");

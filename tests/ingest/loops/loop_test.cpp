@@ -178,6 +178,13 @@ TEST(LoopError, NamesThePathAndThePlaceOfWhatIsWrong) {
               at(text, R"({"name")") + R"(loops[0] lacks "shift", by how many places each step moves on)");
     text = nest(kRing, kK, R"([{"name": "b", "tile": {"K": 77}, "size": 8}])", kMove);
     EXPECT_EQ(error_of(text), at(text, "77") + "loops[0].tile.K is 77; expected 0 to 1");
+    text = nest(kRing, kK, R"([{"name": "b", "tile": {}, "size": 8}])", kMove);
+    EXPECT_EQ(error_of(text), at(text, "{}") + "loops[0].tile is empty; nothing would be cut");
+    text =
+        nest(kRing, kK, R"([{"name": "b", "over": "gpu", "shift": 1, "tile": {"K": 0}, "size": 8}])", kMove);
+    EXPECT_EQ(error_of(text),
+              at(text, R"({"name")") +
+                  R"(loops[0] needs either "over", a mesh axis, or "tile", the tensor axes it cuts)");
     text = nest(R"([["node", 2], ["gpu", 2]])",
                 R"({"K": {"shape": [32], "dtype": "bf16", "shard": [["node", "gpu"]]}})",
                 R"([{"name": "o", "over": "node", "shift": 1}, {"name": "i", "over": "gpu", "shift": 1}])",
