@@ -212,6 +212,59 @@ TEST(Language, WhatFollowsALoopThatIsLeftOneWayAndEndsTheKernelTheOtherWayIsSeen
     EXPECT_EQ(written("    for i in range(2):\n        if tl.load(d_ptr) > 0:\n            break\n        "
                       "return\n    tl.store(y_ptr + 5, 1.0)\n"),
               at(5, 6));
+    EXPECT_EQ(written("    i = 0\n    while i < 2:\n        if tl.load(d_ptr) > 0:\n            break\n"
+                      "        return\n    tl.store(y_ptr + 5, 1.0)\n"),
+              at(5, 6));
+    EXPECT_FALSE(
+        surely_stores("    i = 0\n    while i < 2:\n        if c > 0:\n            break\n        "
+                      "return\n    tl.store(y_ptr, 1.0)\n"));
+    EXPECT_TRUE(surely_stores("    i = 0\n    while i < 2:\n        i += 1\n    tl.store(y_ptr, 1.0)\n"));
+}
+
+TEST(Language, AWhileThatDataMayEndEarlierRunsAsOftenAsTheRestOfItsConditionAllows) {
+    const std::string body =
+        "    i = 0\n    done = 0\n    while (i < 4) & (done == 0):\n        tl.store(y_ptr + i, "
+        "1.0)\n        done = tl.load(d_ptr + i)\n        i += 1\n";
+    EXPECT_EQ(written(body), at(0, 4));
+    EXPECT_FALSE(surely_stores(body)) << "the second round may not run";
+    EXPECT_EQ(written("    i = 8\n    while i > 4 and tl.load(d_ptr + i) > 0:\n        i -= 1\n        "
+                      "tl.store(y_ptr + i, 1.0)\n"),
+              at(4, 8));
+    EXPECT_EQ(written("    i = 0\n    while (tl.load(d_ptr) > 0) & (i < 2) & (i != 7):\n        i += 1\n    "
+                      "tl.store(y_ptr + 9, 1.0)\n"),
+              at(9, 10));
+    // A part that always holds bounds nothing.
+    EXPECT_EQ(
+        written("    i = 3\n    while (i < 4) & (tl.load(d_ptr) > 0):\n        tl.store(y_ptr + i, 1.0)\n"),
+        at(3, 4));
+}
+
+TEST(Language, TilesThatWaitForOthersKeepTheirOrder) {
+    const auto in_order = [](const std::string& wait, const std::string& done) {
+        Arguments args = arguments("", {"f_ptr=4:int32", "y_ptr=4:fp32"});
+        args.grid = {4, 1, 1};
+        return analysed(source("f_ptr, y_ptr", "    pid = tl.program_id(0)\n" + wait +
+                                                   "    tl.store(y_ptr + pid, 1.0)\n" + done),
+                        args, "k")
+            .in_order;
+    };
+    const std::string told = "    tl.atomic_xchg(f_ptr + pid, 1)\n";
+    EXPECT_TRUE(
+        in_order("    if pid > 0:\n        while tl.atomic_add(f_ptr + pid - 1, 0) == 0: pass\n", told));
+    EXPECT_TRUE(
+        in_order("    if pid > 0:\n        while tl.atomic_cas(f_ptr + pid - 1, 1, 1) != 1: pass\n", told));
+    EXPECT_TRUE(
+        in_order("    while tl.load(f_ptr, volatile=True) != pid: pass\n", "    tl.store(f_ptr, pid + 1)\n"));
+    EXPECT_TRUE(
+        in_order("    ready = tl.load(f_ptr)\n    while ready < pid:\n        ready = tl.load(f_ptr)\n",
+                 "    tl.atomic_add(f_ptr, 1)\n"));
+    // Who has a lock does not matter, nor what the kernel does not store.
+    EXPECT_FALSE(
+        in_order("    while tl.atomic_cas(f_ptr, 0, 1) == 1: pass\n", "    tl.atomic_xchg(f_ptr, 0)\n"));
+    EXPECT_FALSE(
+        in_order("    while tl.atomic_xchg(f_ptr, 1) == 1: pass\n", "    tl.atomic_xchg(f_ptr, 0)\n"));
+    EXPECT_FALSE(in_order("    i = tl.load(f_ptr)\n    while i > 0:\n        i -= 1\n", ""));
+    EXPECT_FALSE(in_order("", told));
 }
 
 TEST(Language, ANameOfAListsOwnIsUnknownAfterIt) {

@@ -415,6 +415,12 @@ TEST(Sites, WhatTouchesMemoryAboveTheIdsComesAfterAnIdThatIsTakenAtTheEntry) {
     EXPECT_EQ(kind_of("    g = first(y_ptr)\n" + ids), TileIdSite::Kind::entry);
     EXPECT_EQ(kind_of("    g = 0.0\n    if N > 1:\n        g = tl.load(y_ptr)\n" + ids),
               TileIdSite::Kind::entry);
+    // Whoever returns there has a tile, too: of which it has to say that it is done.
+    for (const char* above : {"    if N == 7:\n        return\n", "    if B == 7: return\n",
+                              "    for i in range(N):\n        if i > 40:\n            return\n",
+                              "    if N > 0:\n        n = N\n    else:\n        return\n"})
+        EXPECT_EQ(kind_of(above + ids + load), TileIdSite::Kind::entry) << above;
+    EXPECT_EQ(kind_of(ids + load + "    if N == 7:\n        return\n"), TileIdSite::Kind::rebind);
 }
 
 TEST(Sites, AnAxisThatTheKernelDoesNotAskForCountsAllTheSame) {

@@ -125,6 +125,15 @@ public:
         return tiles;
     }
 
+    /// Why tiles that wait for each other cannot keep their order; "": they can.
+    [[nodiscard]] std::string in_order_objection() const {
+        if (!waits_for_tiles_) return {};
+        return "the tiles of " + kernel_.name +
+               " wait for each other, by a `while` over what they store, and so keep their order; but some "
+               "wait for "
+               "chunks that tiles make, too: split it into two kernels";
+    }
+
     /// The same in the traversal's order alone.
     [[nodiscard]] std::vector<std::int64_t> in_traversal(std::int32_t rank) const {
         if (nodes_.runs.empty()) return traversal_;
@@ -345,7 +354,8 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         HeadStart head;
         if (stage > 0 && kernel.most_slots == 0 && !graph.overlapping.empty() && graph.overlapping[stage]) {
             const Handover handover(program, graph, stage, orders.back(), round, options.costs);
-            orders.back().tiles.front() = handover.order_before();
+            if (!program.stages[stage - 1].kernel.in_order)
+                orders.back().tiles.front() = handover.order_before();
             if (kernel.head_start && options.device == Device::cuda) head = handover.head_start();
         }
         const std::vector<StageOrder> earlier = orders;
@@ -359,8 +369,10 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read
         // it.
         const bool ranged = graph.stages[stage].ranged;
-        const bool at_once =
-            in_one_round(program, kernel, made.program_of) && !order_matters(graph, lowered, stage);
+        const bool at_once = kernel.in_order || (in_one_round(program, kernel, made.program_of) &&
+                                                 !order_matters(graph, lowered, stage));
+        if (const std::string why = kernel.in_order ? ordering.in_order_objection() : ""; !why.empty())
+            return Error{why};
         const auto ordered = [&](std::int32_t rank, bool phases) {
             return at_once ? ordering.in_traversal(rank) : ordering.by_arrival(rank, phases);
         };
@@ -390,7 +402,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
             order_all(false);
             if (kernel.persistent && kernel.most_slots == 0 && !at_once) ordering.repack(made);
         }
-        follow_rounds(graph, stage, made);
+        if (!kernel.in_order) follow_rounds(graph, stage, made);
     }
     return orders;
 }

@@ -164,6 +164,7 @@ std::string words_of(const kernel::Kernel& kernel) {
     for (const kernel::TileAxis& axis : kernel.axes) words.add(axis.count, axis.block);
     for (const kernel::Tile& tile : kernel.tiles) words.add(tile.program);
     words.add(kernel.traversal);
+    words.add(kernel.in_order);
     return words.text();
 }
 

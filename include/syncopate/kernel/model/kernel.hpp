@@ -148,6 +148,8 @@ struct Kernel {
     bool persistent = false;                    ///< a program runs several tiles, one after another
     /// Programs that share a tile, each a part of it; one of them ends the call for all.
     std::int64_t programs_per_tile = 1;
+    /// Tiles may wait for others, which the unmodified kernel runs before them: they keep their order.
+    bool in_order = false;
     std::vector<std::int64_t> traversal;  ///< ids in the order in which tiles run by themselves; empty: by id
     std::vector<Loop> loops;
     bool tiles_differ = false;  ///< in how often their loops run, or in what those read: Tile::loop_reads

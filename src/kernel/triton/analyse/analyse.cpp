@@ -147,6 +147,7 @@ Result<Kernel> Analysis::finished(Kernel kernel) {
     kernel.origin = text;
     SYNCOPATE_TRY(check_directives(kernel));
     add_warnings(kernel, *text);
+    kernel.in_order = awaits_tiles();
     return kernel;
 }
 

@@ -27,6 +27,19 @@ std::string text_of_two(const std::string& first, const std::string& second, con
            ", and nothing orders them: let one tile store it, or add to it by tl.atomic_add";
 }
 
+/// tl.atomic_xchg(p, …), or tl.atomic_cas(p, 0, 1), which changes what it compares; one that does not only looks.
+bool takes_lock(const Expr& read) {
+    if (!read.text.ends_with("atomic_cas")) return read.text.ends_with("atomic_xchg");
+    const auto given = [&](std::size_t place, std::string_view name) -> const Expr* {
+        if (place < read.kids.size()) return read.kids[place];
+        const auto named = std::ranges::find(read.keywords, name, &std::pair<std::string, Expr*>::first);
+        return named == read.keywords.end() ? nullptr : named->second;
+    };
+    const Expr *const before = given(1, "cmp"), *const after = given(2, "val");
+    return before != nullptr && after != nullptr && before->kind == ExprKind::literal &&
+           after->kind == ExprKind::literal && !(before->literal == after->literal);
+}
+
 /// Of these tiles, by what they surely write to `param`.
 std::optional<SharedStore> shared_store_of(const Kernel& kernel, const std::string& param,
                                            const std::set<std::int64_t>& tiles) {
@@ -151,6 +164,17 @@ bool Analysis::orders_its_tiles(std::int32_t memory) const {
         shares = shares || (evaluator_.param_written[m] && evaluator_.param_read[m]);
     return shares &&
            std::ranges::any_of(statements(), [](const Stmt* s) { return s->kind == StmtKind::while_loop; });
+}
+
+/// Whether tiles may wait for others: a `while` goes on until the kernel has stored something. A lock is free whoever had it.
+bool Analysis::awaits_tiles() const {
+    const Findings& found = evaluator_.found;
+    return std::ranges::any_of(found.awaited, [&](const Expr* read) {
+        return !takes_lock(*read) && std::ranges::any_of(found.accesses, [&](const auto& access) {
+            const auto& [call, memory] = access.first;
+            return call == read && memory >= 0 && evaluator_.param_written[at(memory)];
+        });
+    });
 }
 
 /// All statements of the kernel and of the functions that it calls.

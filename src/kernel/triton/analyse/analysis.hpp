@@ -123,6 +123,7 @@ private:
     std::vector<const Stmt*> statements() const;
     bool is_summed(std::int32_t memory) const;
     void add_warnings(Kernel& kernel, Text& text);
+    [[nodiscard]] bool awaits_tiles() const;
 
     // analyse_ends.cpp
     void allow_probes();

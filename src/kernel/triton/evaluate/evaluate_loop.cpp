@@ -456,7 +456,10 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         const std::optional<bool> go = truth(*statement.value, condition);
         if (stopped()) return Flow::stop;
         if (!go) {
-            if (condition.kind == ValueKind::opaque) steered_by_[statement.value] = condition.why;
+            if (condition.kind == ValueKind::opaque) {
+                steered_by_[statement.value] = condition.why;
+                if (condition.why != nullptr) found.awaited.insert(condition.why);
+            }
             return unknown_rounds(statement, frame, Value{});
         }
         const bool over_tiles =
@@ -503,8 +506,9 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         frame.stopped = nullptr;
         const Flow flow = one_round(statement, frame);
         const bool may_stop = frame.stopped != nullptr;
+        if (flow == Flow::returned) return end_rounds(statement, frame, around, flow);
         frame.stopped = around;
-        if (flow == Flow::stop || flow == Flow::returned) return flow;
+        if (flow == Flow::stop) return flow;
         // Left early or not, depending on data: from here on nothing is known of how often it runs.
         if (may_stop) return unknown_rounds(statement, frame, Value{});
         if (flow == Flow::stop_loop) break;

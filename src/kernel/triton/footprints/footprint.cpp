@@ -94,16 +94,16 @@ private:
 
     std::int64_t stride(std::int32_t dim) const { return tensor_.strides[at(dim)]; }
 
-    /// Spreads an offset in elements over the axes of the tensor, largest stride first.
-    void spread(std::int64_t offset, std::int32_t symbol, std::array<Range, kRank>& ranges) const {
-        if (offset == 0) return;
+    /// Spreads an offset in elements over the axes of the tensor, largest stride first. What is left lies between elements.
+    std::int64_t spread(std::int64_t offset, std::int32_t symbol, std::array<Range, kRank>& ranges) const {
+        if (offset == 0) return 0;
         if (symbol >= 0) {
             // A loop that advances a block by its own extent along an axis stays on that axis.
             for (std::int32_t d = 0; d < rank_; ++d) {
                 if (ranges[d].count > 0 && stride(d) > 0 &&
                     std::llabs(offset) == wrap_multiply(stride(d), ranges[d].dense)) {
                     ranges[d].start.slope[symbol] += offset / stride(d);
-                    return;
+                    return 0;
                 }
             }
         }
@@ -113,6 +113,7 @@ private:
             offset -= count * stride(d);
             (symbol >= 0 ? ranges[d].start.slope[symbol] : ranges[d].start.constant) += count;
         }
+        return rank_ == 0 ? 0 : offset;
     }
 
     /// The indices that a piece and the mask let through along axis j of the block.
@@ -158,8 +159,8 @@ private:
             widen(ranges, d, term, piece.step / unit, piece.end - piece.begin);
         }
         if (!access_.direct) {
-            spread(rest.constant, -1, ranges.axes);
-            for (int s = 0; s < kSymbols; ++s) spread(rest.slope[s], s, ranges.axes);
+            lost |= spread(rest.constant, -1, ranges.axes) != 0;
+            for (int s = 0; s < kSymbols; ++s) lost |= spread(rest.slope[s], s, ranges.axes) != 0;
         }
         if (lost) {
             if (!enumerate(choice, boxes)) {  // sound, and hopeless to do better

@@ -21,6 +21,13 @@ bool is_docstring(const Stmt& s) {
     return s.kind == StmtKind::expression && s.value->kind == ExprKind::literal;
 }
 
+/// Whether the function may end in it.
+bool returns(const Stmt& s) {
+    const auto one = [](const Stmt* inner) { return returns(*inner); };
+    return s.kind == StmtKind::give_back || std::ranges::any_of(s.body, one) ||
+           std::ranges::any_of(s.otherwise, one);
+}
+
 /// Whether an access is made before `statement` of the kernel's own block begins.
 bool is_before(const AccessForm& access, const Stmt& statement) {
     return access.within != nullptr && access.within->where.begin < statement.where.begin;
@@ -53,11 +60,14 @@ TileIdSite grid_site(const Function& kernel, const std::vector<const TaintSource
         last = std::max(last, at);
     }
     // Nothing between the assignments that could use an id that is not yet the tile's; nothing above them
-    // that would touch memory before the tile may.
+    // that would touch memory before the tile may, or end the kernel before it is known whose tile is done.
     simple = simple && !ids.empty() && ids.size() == static_cast<std::size_t>(axes) &&
              last - first + 1 == ids.size() && std::ranges::none_of(found.accesses, [&](const auto& access) {
                  return is_before(access.second, *kernel.body[first]);
              });
+    simple =
+        simple && std::none_of(kernel.body.begin(), kernel.body.begin() + static_cast<std::ptrdiff_t>(first),
+                               [](const Stmt* s) { return returns(*s); });
     if (simple) {
         site.kind = axes == 1 ? TileIdSite::Kind::rebind : TileIdSite::Kind::rebind_grid;
         for (std::int32_t a = 0; a < axes; ++a) site.variables.push_back(assigned[at(a)]->target->text);
@@ -74,13 +84,9 @@ TileIdSite grid_site(const Function& kernel, const std::vector<const TaintSource
     return site;
 }
 
-bool returns_early(const std::vector<Stmt*>& body, bool top) {
-    for (std::size_t i = 0; i < body.size(); ++i) {
-        const Stmt* s = body[i];
-        if (s->kind == StmtKind::give_back && !(top && i + 1 == body.size())) return true;
-        if (returns_early(s->body, false) || returns_early(s->otherwise, false)) return true;
-    }
-    return false;
+bool returns_early(const std::vector<Stmt*>& body) {
+    const bool ends = !body.empty() && body.back()->kind == StmtKind::give_back;
+    return std::any_of(body.begin(), body.end() - (ends ? 1 : 0), [](const Stmt* s) { return returns(*s); });
 }
 
 /// The statement of `body` that holds `inner`; null if none does.
@@ -104,7 +110,7 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
     sites.body = kernel.body_range;
     sites.body_indent = kernel.body_indent;
     sites.imports_end = module.imports_end;
-    sites.early_return = returns_early(kernel.body, true);
+    sites.early_return = returns_early(kernel.body);
     if (found.last_store != nullptr) {
         sites.last_store = found.last_store->where;
         const std::vector<Stmt*>& body = found.tile_loop != nullptr ? found.tile_loop->body : kernel.body;
