@@ -172,6 +172,9 @@ std::string mixture_objection(const Problem& problem) {
         return fmt::format("moe: E={} experts are no multiple of {} ranks", of.experts, of.ranks);
     }
     if (of.topk > of.experts) return fmt::format("moe: topk={} of E={} experts", of.topk, of.experts);
+    if (of.ranks * of.experts > std::int64_t{1} << 24)
+        return fmt::format("moe: {} x E={} groups of rows are more than tables can number", of.ranks,
+                           of.experts);
     // A route of tensor parallel experts has some words.
     if (of.ranks * of.tokens * of.topk > std::int64_t{1} << (of.is_tensor_parallel ? 29 : 30))
         return fmt::format("moe: {} x {} x {} rows are more than tables can number", of.ranks, of.tokens,

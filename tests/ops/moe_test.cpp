@@ -219,6 +219,13 @@ TEST(Moe, AStrategyOfAFileThatNoTableCanHoldIsRefused) {
     // 2^22 rows, each of 512 tiles of `down`.
     const std::string many = "moe:T=1048576,E=8,topk=2,H=8192,F=16,ranks=2";
     EXPECT_NE(refusal(tile(16, 16, 16, 1), many).find("more than tables can number"), std::string::npos);
+    // A table that has a word for each expert is made before any row is looked at.
+    for (const char* experts :
+         {"moe:T=4,E=2147483648,topk=1,H=16,F=16,ranks=1", "moe:T=4,E=16777216,topk=1,H=16,F=16,ranks=2"})
+        EXPECT_NE(
+            refusal(tile(16, 16, 16, 1), experts).find("groups of rows are more than tables can number"),
+            std::string::npos)
+            << experts;
 }
 
 TEST(Moe, WhatItsKernelsHaveSeenIsToldOfTheCallsBetweenTwoReadings) {
