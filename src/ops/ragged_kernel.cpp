@@ -63,7 +63,7 @@ private:
         const bool by_block =
             std::ranges::any_of(made_.told, [](const RaggedTold& told) { return is_by_block(told.form); });
         // Descriptors load whole blocks, also where an expert's rows end within one.
-        const std::int64_t block = reads_blocks(usual) ? most_rows_read(usual, made_.reads) : 0;
+        const std::int64_t block = most_rows_read(usual, read_by_blocks(usual));
         Offsets single(first.size(), 1);
         single.front() = 0;
         SYNCOPATE_TAKE(const Kernel one, analysed(single));
@@ -285,16 +285,19 @@ private:
         else if (found.tiles.size() != made_.expert_of.size())
             return wrong(found, fmt::format("it has {} tiles, and {} where experts' rows begin elsewhere",
                                             made_.expert_of.size(), found.tiles.size()));
+        const Reads by_blocks = read_by_blocks(found);
         for (const Tile& tile : found.tiles) {
             const std::int32_t expert = expert_of(tile, offsets);
             const Interval rows = rows_of(expert, offsets);
-            Interval there = rows;
-            if (way_ == Way::together && reads_blocks(found)) there.end = of_.rows.rows;
+            Interval reached = rows;
+            if (way_ == Way::together) reached.end = of_.rows.rows;
             if (made_.reads_on > 0 && expert >= 0)
-                there.end = rows.begin + ceil_div(rows.end - rows.begin, made_.reads_on) * made_.reads_on;
-            for (const auto& [param, tensor] : made_.reads)
-                SYNCOPATE_TRY(
-                    check_within(found, tile, param, kernel::boxes_read(tile, param), there, offsets));
+                reached.end = rows.begin + ceil_div(rows.end - rows.begin, made_.reads_on) * made_.reads_on;
+            for (const auto& read : made_.reads) {
+                const Interval& there = std::ranges::count(by_blocks, read) > 0 ? reached : rows;
+                SYNCOPATE_TRY(check_within(found, tile, read.first, kernel::boxes_read(tile, read.first),
+                                           there, offsets));
+            }
             for (const RaggedTold& told : made_.told) {
                 if (way_ == Way::by_expert && expert >= 0)
                     SYNCOPATE_TRY(check_within(found, tile, told.param, kernel::boxes_read(tile, told.param),
@@ -307,13 +310,16 @@ private:
         return of_.back ? check_made(found, offsets) : Done{};
     }
 
-    /// Whether it reads rows by descriptors alone.
-    [[nodiscard]] bool reads_blocks(const Kernel& found) const {
-        bool by_pointers = made_.reads.empty();
-        for (const kernel::ParamAccess& access : found.accesses)
-            by_pointers = by_pointers || (!made_.tensor_read(access.param).empty() && !access.stores &&
-                                          access.by == kernel::ParamAccess::By::pointers);
-        return !by_pointers;
+    /// Whose rows it reads by descriptors alone.
+    [[nodiscard]] Reads read_by_blocks(const Kernel& found) const {
+        Reads made = made_.reads;
+        std::erase_if(made, [&](const auto& read) {
+            return std::ranges::any_of(found.accesses, [&](const kernel::ParamAccess& access) {
+                return access.param == read.first && !access.stores &&
+                       access.by == kernel::ParamAccess::By::pointers;
+            });
+        });
+        return made;
     }
 
     /// That its grid has numbers for all tiles that there can be.

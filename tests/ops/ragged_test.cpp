@@ -253,6 +253,30 @@ def copies(a_ptr, d_ptr, c_ptr, offsets_ptr, K: tl.constexpr, BM: tl.constexpr):
               std::string::npos)
         << alone.error().to_string();
     stage.bindings["d_ptr"] = "D";
+    // Blocks of one tensor may reach beyond an expert's rows, whatever the other one is read by.
+    emit::StageText mixed = stage;
+    mixed.source = R"(import triton
+import triton.language as tl
+
+@triton.jit
+def copies(a_ptr, d_ptr, c_ptr, offsets_ptr, R, K: tl.constexpr, BM: tl.constexpr):
+    expert = tl.program_id(0)
+    begin, end = tl.load(offsets_ptr + expert), tl.load(offsets_ptr + expert + 1)
+    a_desc = tl.make_tensor_descriptor(a_ptr, [R, K], [K, 1], [BM, K])
+    total = tl.zeros((BM, K), dtype=tl.float32)
+    for row in range(begin, end, BM):
+        rows = row + tl.arange(0, BM)
+        d = tl.load(d_ptr + rows * 4, mask=rows < end, other=0.0)
+        total += a_desc.load([row, 0]) * d[:, None]
+    tl.store(c_ptr + expert * K + tl.arange(0, K), tl.sum(total, 0))
+)";
+    mixed.arguments.scalars["R"] = kBound;
+    mixed.arguments.grid = {2, 1, 1};
+    const auto summed = program_of(mixed, plan, 4);
+    ASSERT_TRUE(summed) << summed.error().to_string();
+    EXPECT_EQ(summed->users.front().reads_on, 16);
+    mixed.source.replace(mixed.source.find("mask=rows < end, other"), 15, "mask=rows < R");
+    EXPECT_FALSE(program_of(mixed, plan, 4)) << "d's rows are read one by one, and some are another expert's";
     const auto made = program_of(stage, plan, 4);
     ASSERT_TRUE(made) << made.error().to_string();
     EXPECT_EQ(made->users.front().groups, 2) << "a tile is of one expert, by either tensor";
