@@ -8,6 +8,7 @@ is there.
 import atexit
 import functools
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -102,6 +103,11 @@ def warm_python() -> str:
         assert not gone, "the warm Python has ended"
         time.sleep(0.05)
     return str(WARM_PYTHON)
+
+
+def free_port() -> int:
+    with socket.create_server(("localhost", 0)) as server:
+        return server.getsockname()[1]
 
 
 @dataclass

@@ -444,8 +444,16 @@ void bind_op(nb::module_& module) {
         .def(
             "reset", [](FusedOp& op) { unwrap(op.reset()); }, ReleaseGil(),
             "Collective; see runtime/call/op.hpp.")
-        .def("when_renewed", &FusedOp::when_renewed, "done"_a,
-             "What follows each reset, and each recovery of its group.")
+        .def(
+            "when_renewed",
+            [](FusedOp& op, nb::object done) {
+                op.when_renewed([kept = shared_callable(std::move(done))]() -> Status {
+                    const GilHeld held;
+                    (void)call_python(*kept);
+                    return Done{};
+                });
+            },
+            "done"_a, "What follows each reset, and each recovery of its group.")
         .def_prop_ro("is_told", &FusedOp::is_told, "Whether this rank has been told so.")
         .def_prop_ro("had_been_told", &FusedOp::had_been_told,
                      "Whether this rank had been told so before its last call of it.")

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "bundle/host_grouped.hpp"
@@ -17,6 +19,17 @@ namespace syncopate::bundle {
 using runtime::Bytes;
 using runtime::Device;
 
+namespace {
+
+/// By name, what kernels read of the scratch that no call writes.
+std::map<std::string_view, std::span<const std::int32_t>> known_of(const Planned& planned) {
+    if (planned.grouped == nullptr) return {};
+    const ops::RaggedKernel& first = planned.grouped->users.front();
+    return {{ops::kRaggedExperts, first.expert_of}, {ops::kRaggedFirstRows, first.row_of}};
+}
+
+}  // namespace
+
 std::string prepare_label(std::int64_t rows) { return fmt::format("prepare {} rows", rows); }
 
 Prepared::~Prepared() {
@@ -24,15 +37,14 @@ Prepared::~Prepared() {
 }
 
 Status Prepared::run(std::span<const runtime::CallTensor> tensors, runtime::CudaStream stream) {
-    if (!bundle_->on_host() || !tells()) return executable_->run(tensors, stream);
-    const std::lock_guard lock(telling_);  // else another thread's check might be told of this call
+    const std::lock_guard lock(telling_);  // another thread's check is of calls before it, or waits for it
     const Status ran = executable_->run(tensors, stream);
+    if (!bundle_->on_host() || !tells()) return ran;
     return ran ? judge() : failed(ran);
 }
 
 Status Prepared::check() {
-    std::unique_lock lock(telling_, std::defer_lock);
-    if (tells()) lock.lock();
+    const std::lock_guard lock(telling_);
     Status done = op().synchronize();
     if (done) done = op().check();
     return done && tells() ? judge() : failed(done);
@@ -99,29 +111,31 @@ Result<std::shared_ptr<runtime::CudaKernel>> Loaded::kernel(std::int32_t index) 
     return made;
 }
 
+Status Loaded::write_known(const Prepared& made, runtime::SymmetricHeap& heap) {
+    for (const auto& [name, values] : known_of(*made.planned_)) {
+        const Scratch::Place& place = made.scratch_.places.find(name)->second;
+        SYNCOPATE_TRY(heap.write(made.scratch_at_ + place.offset, values.data(), values.size_bytes()));
+    }
+    return Done{};
+}
+
 /// Behind the op in its heap: so it is counted, and given back, with the rest.
 Status Loaded::take_scratch(Prepared& made, runtime::FusedOp& op) {
     made.scratch_ = scratch_of(*made.planned_);
     if (made.scratch_.bytes == 0) return Done{};
     runtime::SymmetricHeap& heap = *op.heap();
     SYNCOPATE_TAKE(const std::uint64_t offset, heap.allocate(made.scratch_.bytes));
-    const std::uint64_t begin = heap.local(offset);
-    if (const ops::RaggedProgram* const grouped = made.planned_->grouped.get()) {
-        const ops::RaggedKernel& first = grouped->users.front();
-        for (const auto& [name, values] :
-             {std::pair{ops::kRaggedExperts, &first.expert_of}, {ops::kRaggedFirstRows, &first.row_of}}) {
-            const Scratch::Place& place = made.scratch_.places.find(name)->second;
-            const std::uint64_t bytes = values->size() * sizeof(std::int32_t);
-            SYNCOPATE_TRY(heap.write(begin + place.offset, values->data(), bytes));
-            heap.keep(offset + place.offset, bytes);
-        }
+    made.scratch_at_ = heap.local(offset);
+    SYNCOPATE_TRY(write_known(made, heap));
+    for (const auto& [name, values] : known_of(*made.planned_)) {
+        const Scratch::Place& place = made.scratch_.places.find(name)->second;
+        heap.keep(offset + place.offset, values.size() * sizeof(std::int32_t));
     }
     const auto seen = made.scratch_.places.find(made.planned_->seen);
     if (seen != made.scratch_.places.end()) {
         heap.keep(offset + seen->second.offset, seen->second.bytes);
         made.told_.assign(seen->second.bytes / sizeof(std::uint32_t), 0);
     }
-    made.scratch_at_ = begin;
     return Done{};
 }
 
@@ -150,9 +164,10 @@ Status Loaded::make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp>
     }
     SYNCOPATE_TAKE(auto executable, runtime::Executable::make(op, {.operands = operands}, std::move(host)));
     made.executable_ = std::move(executable);
-    op->when_renewed([of = &made] {
+    op->when_renewed([of = &made, heap = op->heap()]() -> Status {
         const std::lock_guard lock(of->telling_);
         of->forget();
+        return write_known(*of, *heap);  // a renewed heap is zero
     });
     if (bundle_->on_host()) return Done{};
     if (options.graphs) made.executable_->use_graphs(runtime::GraphUse::of_many);

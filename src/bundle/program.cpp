@@ -308,11 +308,15 @@ Result<Planned> plan_rows(const Bundle& bundle, std::int64_t rows, std::optional
 }
 
 bool Planned::writes(const std::string& operand) const {
+    bool is_known = false;
     for (const ops::Parameters& of_stage : parameters) {
         for (const auto& [name, of] : of_stage) {
-            if (of.of == ops::Parameter::Of::operand && of.name == operand) return of.written;
+            if (of.of != ops::Parameter::Of::operand || of.name != operand) continue;
+            if (of.written) return true;  // one stage may read what another one makes
+            is_known = true;
         }
     }
+    if (is_known) return false;
     for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
         for (const kernel::Param& param : program.stages[stage].kernel.params) {
             const auto named = names[stage].find(param.name);

@@ -1,6 +1,6 @@
 """Writes a bundle of a user's grouped kernels: no rank is there, and no GPU; run by test_bundle_grouped.py.
 
-grouped_bundle.py FILE RANKS host|sm_90 [layer|kept] [drop]
+grouped_bundle.py FILE RANKS host|sm_90 [layer|kept] [drop] [few]        few: the example call's rows are fewer than the plan's
 """
 
 import os
@@ -28,7 +28,7 @@ def main() -> None:
     size, over = int(ranks), "drop" if "drop" in words else "error"
     plan = host_ragged.plan_of(size, BOUND, back="kept" not in words)
     counts = empty(OWN * size, dtype=torch.int32)
-    a, b, c = empty(BOUND, K), empty(OWN, K, N), empty(BOUND, N)
+    a, b, c = empty(1 if "few" in words else BOUND, K), empty(OWN, K, N), empty(BOUND, N)
     if "layer" in words:
         parts = kinds.kernels_of_layer(True)
         fused = sy.fuse([kernel for kernel, _ in parts], plan, [bind for _, bind in parts], over=over)

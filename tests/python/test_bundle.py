@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import BINARY, HUNG
+from conftest import BINARY, HUNG, free_port
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -214,7 +214,7 @@ def serve(bundle_of, folder, *words):
         bundle_of("all_gather_matmul:N=24,K=32,dtype=fp32"),
         bundle_of("matmul_reduce_scatter:N=32,K=24,dtype=fp32"),
     ]
-    usual = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(20_000 + os.getpid() % 20_000)}
+    usual = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
     ranks = [
         subprocess.Popen(
             [sys.executable, HERE / "torch_served.py", WHOLE, TORCH_OPS, *files, *words],

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import HUNG, ROOT, SWEEP
+from conftest import HUNG, ROOT, SWEEP, free_port
 
 pytest.importorskip("triton")
 HERE = Path(__file__).resolve().parent
@@ -34,7 +34,7 @@ def served(file, ranks, *words):
     usual = {
         "WORLD_SIZE": str(ranks),
         "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(20_000 + os.getpid() % 20_000),
+        "MASTER_PORT": str(free_port()),
     }
     started = [
         subprocess.Popen(
@@ -81,7 +81,7 @@ def test_two_kernels_tensors_of_one_name_have_names_of_their_own(syncopate, tmp_
     assert len(names) == len(set(names)) and names[:2] == ["A", "counts"], shown
 
 
-@pytest.mark.parametrize("words", [[], ["layer"], ["kept"]])
+@pytest.mark.parametrize("words", [[], ["layer"], ["kept"], ["few"]])
 def test_a_bundle_for_a_gpu_is_written_without_one(words, syncopate, tmp_path):
     file = written(tmp_path, 2, "sm_90", *words)
     checked = syncopate("bundle", "check", file)
@@ -107,7 +107,8 @@ def test_what_is_changed_or_foreign_is_refused(syncopate, tmp_path):
         outcome = syncopate("bundle", "check", changed)
         assert outcome.code == 1 and said in outcome.err and "digest" in outcome.err, outcome.err
     other = tmp_path / "other.sybundle"
-    sections = {}
+    sections: dict[str, bytes] = {}
     code = f"import syncopate._syncopate as s, json, sys\ntry:\n s.bundle.write(json.dumps({{}}), {sections!r}, {str(other)!r})\nexcept Exception as e:\n print(e)"
     refused = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT / "python")}, capture_output=True, text=True, check=False)  # fmt: skip
-    assert not other.exists(), refused.stdout + refused.stderr
+    assert "the manifest is an empty object" in refused.stdout, refused.stdout + refused.stderr
+    assert not other.exists()

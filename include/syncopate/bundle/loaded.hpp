@@ -102,6 +102,8 @@ private:
            std::shared_ptr<runtime::Rendezvous> rendezvous)
         : bundle_(std::move(bundle)), device_(device), rendezvous_(std::move(rendezvous)) {}
     static Status take_scratch(Prepared& made, runtime::FusedOp& op);
+    /// Into the scratch: what kernels read there and no call writes.
+    static Status write_known(const Prepared& made, runtime::SymmetricHeap& heap);
     Status make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp> op,
                            const PrepareOptions& options);
     Result<std::shared_ptr<runtime::CudaKernel>> kernel(std::int32_t index);

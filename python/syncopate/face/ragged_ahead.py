@@ -143,7 +143,9 @@ def _compiled(
     made.strides = dict.fromkeys(heap, FAR_APART)
     items = [{name: _nowhere(value) for name, value in one.items.items()} for one in taken]
     kernels, numbers = Kernels(), []
-    for index, (kernel, given) in enumerate(zip(own, given_of(prepared, made, items), strict=True)):
+    for index, (kernel, given) in enumerate(
+        zip(own, given_of(prepared, made, items, ahead=True), strict=True)
+    ):
         user = index - USERS
         options: Mapping[str, Any] = library.options_of(kernel, of["apart"])
         full = dict(given)

@@ -48,8 +48,11 @@ def made_for(prepared: Any, of: dict[str, Any], device: torch.device, place: tup
     return Made(of, place, scratch, strides)
 
 
-def given_of(prepared: Prepared, made: Made, items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The arguments of each stage. `items`: of the user's kernels, as their calls have them."""
+def given_of(
+    prepared: Prepared, made: Made, items: Sequence[Mapping[str, Any]], *, ahead: bool = False
+) -> list[dict[str, Any]]:
+    """The arguments of each stage. `items`: of the user's kernels, as their calls have them. `ahead`: of calls that bring as many
+    rows as the plan has; else of one that may bring fewer."""
     of, users = made.of, made.of["users"]
     moved = {
         tensor: base_of(one[parameter])
@@ -81,5 +84,7 @@ def given_of(prepared: Prepared, made: Made, items: Sequence[Mapping[str, Any]])
             given.append({**items[user], **told})
             continue
         names = [name for name in next(own).arg_names if not name.startswith("sy_")]
-        given.append({name: rows.shape[0] if name == "ROWS" else value(parameters[name]) for name in names})
+        given.append({name: value(parameters[name]) for name in names})
+        if "ROWS" in names and not ahead:
+            given[-1]["ROWS"] = rows.shape[0]
     return given

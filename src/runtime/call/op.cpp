@@ -143,8 +143,11 @@ Status FusedOp::renew() {
     retired_.clear();
     watched_.reset();
     watch_.reset();
-    if (when_renewed_) when_renewed_();
-    return join(write_control(), [this] { return executor_->renew(heap_->rendezvous()); });
+    const auto write = [this]() -> Status {
+        if (when_renewed_) SYNCOPATE_TRY(when_renewed_());
+        return write_control();
+    };
+    return join(write(), [this] { return executor_->renew(heap_->rendezvous()); });
 }
 
 void FusedOp::retire(const std::string& why) {

@@ -199,8 +199,8 @@ public:
     /// and the op takes calls again, from the first on [P38]. Collective, within the op's deadline and the group's.
     Status reset();
     /// `done` follows each reset, and each renewal of its group, when no call of before is in flight and none of after has begun on
-    /// any rank. For what is kept beside the op, call by call.
-    void when_renewed(std::function<void()> done) { when_renewed_ = std::move(done); }
+    /// any rank. For what is kept beside the op, call by call, or in its heap.
+    void when_renewed(std::function<Status()> done) { when_renewed_ = std::move(done); }
     // Of a group that goes on after a fault (runtime/recover/recover.hpp).
     [[nodiscard]] std::string identity() const override;
     [[nodiscard]] bool was_captured() const override;
@@ -255,7 +255,7 @@ private:
     bool captures_ = false;               ///< the call in hand is capture_call's
     std::atomic<bool> calling_ = false;   ///< release() looks at it from another thread
     std::string retired_;
-    std::function<void()> when_renewed_;
+    std::function<Status()> when_renewed_;
     bool had_been_told_ = false;
     CudaStream stream_ = 0;  ///< of the call in progress
     bool destroyed_ = false;
