@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include <malloc.h>
 
@@ -258,6 +259,22 @@ TEST(C, GroupsOfOneProcessCallSideBySide) {
         for (sy_op* op : ops) OK(sy_op_destroy(op));
         sy_bundle_close(opened);
         sy_comm_destroy(comm);
+    });
+}
+
+TEST(C, TheStatusWhichAnotherThreadAsksForIsOfCallsThatHaveEnded) {
+    with_bundle(sample(kGather), 2, [&](sy_comm* comm, sy_bundle* opened, int rank) {
+        sy_op* op = nullptr;
+        OK(prepare(comm, opened, 16, &op));
+        std::atomic<bool> ended = false;
+        std::atomic<int> asked = 0;
+        std::thread other([&] {
+            for (; !ended || asked == 0; ++asked) EXPECT_EQ(sy_status(op), SY_OK) << sy_last_error();
+        });
+        for (int call = 0; call < 200; ++call) gather_once(op, rank, 16);
+        ended = true;
+        other.join();
+        OK(sy_op_destroy(op));
     });
 }
 

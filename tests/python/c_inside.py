@@ -58,6 +58,7 @@ def main() -> None:
         another = ctypes.c_void_p()
         calls = {
             "sy_prepare": lambda: c.sy_prepare(comm, bundle, ctypes.byref(prepare), ctypes.byref(another)),
+            "sy_status": lambda: c.sy_status(op),
             "sy_run": lambda: c.sy_run(op, given, 3, None),
             "sy_release": lambda: c.sy_release(comm),
             "sy_restore": lambda: c.sy_restore(comm),
@@ -95,7 +96,7 @@ def main() -> None:
     for name, (code, text) in said.items():
         wanted = f"{name}: called by a tile kernel, in the middle of a call"
         assert code == USAGE and wanted in text, f"{name}: {code}, {text}"
-    assert len(said) == 8 and torch.equal(out, a @ b)
+    assert len(said) == 9 and torch.equal(out, a @ b)
     done(c.sy_op_destroy(op))
     c.sy_bundle_close(bundle)
     c.sy_comm_destroy(comm)

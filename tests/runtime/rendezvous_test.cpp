@@ -64,6 +64,26 @@ TEST(FileRendezvous, NamesTheRankThatNeverJoins) {
     });
 }
 
+TEST(FileRendezvous, RanksMeetHoweverOftenOneOfThemHasTriedAlone) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        for (int tries = 0; tries < (rank == 0 ? 3 : 0); ++tries) {
+            auto alone = FileRendezvous::create(directory.path(), 0, 2, "run", Milliseconds{20});
+            RANK_CHECK(!alone, "the other one is not there");
+        }
+        const std::filesystem::path tried = directory.path() / "tried";
+        if (rank == 0) std::ofstream(tried) << "thrice";
+        while (!std::filesystem::exists(tried)) std::this_thread::sleep_for(Milliseconds{1});
+        for (const char* label : {"first", "second"}) {
+            auto rendezvous = FileRendezvous::create(directory.path(), rank, 2, "run");
+            RANK_CHECK(rendezvous, rendezvous.error().to_string());
+            const Status met = barrier(**rendezvous, label);
+            RANK_CHECK(met, met.error().to_string());
+        }
+        return true;
+    });
+}
+
 TEST(FileRendezvous, NamesTheRanksThatStayAwayFromABarrier) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(4), [&](int rank) {

@@ -121,7 +121,9 @@ Meeting rendezvous_of(const sy_comm_config& config) {
     if (environment.rank != config.rank || environment.size != config.num_ranks)
         return usage(fmt::format("rank {} of {} is asked for, and {} says {} of {}", config.rank,
                                  config.num_ranks, environment.launcher, environment.rank, environment.size));
-    SYNCOPATE_TAKE(auto made, runtime::environment_rendezvous());
+    const runtime::Milliseconds timeout =
+        config.timeout_ms > 0 ? runtime::Milliseconds(config.timeout_ms) : runtime::kRendezvousTimeout;
+    SYNCOPATE_TAKE(auto made, runtime::environment_rendezvous(timeout));
     return std::shared_ptr<runtime::Rendezvous>(std::move(made));
 }
 
@@ -431,7 +433,7 @@ sy_code sy_run(sy_op* op, const sy_tensor* const* tensors, int32_t num_tensors, 
 
 sy_code sy_status(sy_op* op) {
     return guarded([&]() -> Status {
-        SYNCOPATE_TRY(require(op, "op"));
+        SYNCOPATE_TRY(require_free(op, "op", "sy_status"));
         return op->prepared->check();
     });
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include "syncopate/bundle/bundle.hpp"
 #include "syncopate/bundle/loaded.hpp"
@@ -74,6 +75,10 @@ public:
         return known_.contains(handle);
     }
 
+    void lock() { mutex_.lock(); }
+    void unlock() { mutex_.unlock(); }
+    void unlock_in_child() { new (&mutex_) std::shared_mutex; }
+
 private:
     mutable std::shared_mutex mutex_;
     std::unordered_set<const void*> known_;
@@ -82,6 +87,9 @@ private:
 template <typename T>
 Handles<T>& handles() {
     static auto* made = new Handles<T>;  // as long as the process: handles may be dropped at its end
+    // A fork may come while another thread, which its child does not have, holds the lock.
+    [[maybe_unused]] static const int of_forks =
+        pthread_atfork([] { made->lock(); }, [] { made->unlock(); }, [] { made->unlock_in_child(); });
     return *made;
 }
 

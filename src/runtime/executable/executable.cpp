@@ -160,12 +160,14 @@ Status Executable::add(const Form& form, std::vector<std::shared_ptr<CudaKernel>
     SYNCOPATE_TAKE(std::unique_ptr<LoadedForm> loaded,
                    LoadedForm::load(*op_, operands_, form, std::move(kernels)));
     const std::lock_guard lock(calling_);
+    const std::lock_guard adding(adding_);
     forms_.push_back(std::move(loaded));
     return Done{};
 }
 
 std::optional<std::size_t> Executable::form_of(std::span<const CallTensor> tensors) const {
     if (host_) return 0;
+    const std::lock_guard adding(adding_);  // by another thread
     for (std::size_t number = 0; number < forms_.size(); ++number) {
         const Form& form = forms_[number]->form();
         bool fits = true;

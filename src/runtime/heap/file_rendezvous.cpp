@@ -104,11 +104,24 @@ struct Hello {
 
 /// How often this process has joined a run: a second rendezvous on the same run does not meet the first one's
 /// files.
-int next_generation(const std::string& run) {
+std::mutex& generations_mutex() {
     static std::mutex mutex;
-    static std::map<std::string, int> generations;
-    const std::lock_guard lock(mutex);
-    return generations[run]++;
+    return mutex;
+}
+std::map<std::string, int>& generations() {
+    static std::map<std::string, int> made;
+    return made;
+}
+int next_generation(const std::string& run) {
+    const std::lock_guard lock(generations_mutex());
+    return generations()[run]++;
+}
+
+/// Nobody joined: the next try is for the same, or ranks that tried unequally often would never meet.
+void give_back_generation(const std::string& run, int generation) {
+    const std::lock_guard lock(generations_mutex());
+    int& next = generations()[run];
+    if (next == generation + 1) next = generation;
 }
 
 }  // namespace
@@ -166,6 +179,7 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
     for (const std::string& nonce : seen) nonces += nonce;
     if (!absent.empty()) {
         fs::remove(hello_path(rank), failure);
+        give_back_generation(run.string(), generation);
         return Error{fmt::format("rank {} of {} did not come to {} within {} ms", absent, size, run.string(),
                                  timeout.count()),
                      {.rank = rank},
@@ -179,7 +193,11 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
     std::unique_ptr<FileRendezvous> joined(new FileRendezvous(run / name, rank, size));
     // After this nobody reads a hello any more.
     const auto left = std::chrono::duration_cast<Milliseconds>(timeout - clock.waited());
-    SYNCOPATE_TRY(barrier(*joined, "join", std::max(left, Milliseconds{100})));
+    if (const Status met = barrier(*joined, "join", std::max(left, Milliseconds{100})); !met) {
+        fs::remove(hello_path(rank), failure);
+        give_back_generation(run.string(), generation);
+        return met.error();
+    }
     fs::remove(hello_path(rank), failure);
     return joined;
 }

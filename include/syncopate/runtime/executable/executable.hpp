@@ -203,6 +203,7 @@ private:
 
     std::shared_ptr<FusedOp> op_;
     std::vector<Operand> operands_;
+    mutable std::mutex adding_;  ///< of forms_, which only grows: a form stays where it is
     std::vector<std::unique_ptr<LoadedForm>> forms_;
     HostKernels host_;
     std::mutex calling_;

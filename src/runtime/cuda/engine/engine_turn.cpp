@@ -26,7 +26,8 @@ Result<EngineTurn::Held> EngineTurn::take(CUstream stream, std::chrono::millisec
     if (!held)
         return machine_error(
             fmt::format("another thread has been making a call on this GPU for {} ms", most.count()));
-    if (!last_ || *last_ == stream) return held;
+    // CU_STREAM_PER_THREAD is another stream for each thread.
+    if (!last_ || (*last_ == stream && stream != CU_STREAM_PER_THREAD)) return held;
     bool captured = false;
     SYNCOPATE_TRY(is_captured(stream, captured));
     if (!captured) SYNCOPATE_CUDA(context_->api(), cuStreamWaitEvent, stream, event_->get(), 0);
