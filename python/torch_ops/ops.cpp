@@ -13,12 +13,14 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <set>
 #include <shared_mutex>
 #include <stdexcept>
 #include <string_view>
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include "interface.hpp"
 #include "recipes.hpp"
@@ -105,6 +107,9 @@ std::atomic<Resolve> resolve_ahead{
     nullptr};  ///< of programs that were compiled ahead, where there is no Python
 
 std::shared_mutex rows_mutex;
+/// As that of recipes.
+[[maybe_unused]] const int of_forks = pthread_atfork([] { rows_mutex.lock(); }, [] { rows_mutex.unlock(); },
+                                                     [] { new (&rows_mutex) std::shared_mutex; });
 std::set<std::string>& known_rows() {
     static auto* made = new std::set<std::string>;
     return *made;

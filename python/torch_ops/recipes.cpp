@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
 #include <stdexcept>
 #include <unordered_map>
+
+#include <pthread.h>
 
 namespace syncopate::torch_ops {
 namespace {
@@ -25,6 +28,10 @@ std::map<std::pair<std::string, std::string>, std::shared_ptr<std::atomic<std::u
     return *made;
 }
 std::atomic<std::uint64_t> now{1};
+
+/// A fork may come while another thread, which its child does not have, holds the lock.
+[[maybe_unused]] const int of_forks =
+    pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { new (&mutex) std::shared_mutex; });
 
 void drop_if(const std::function<bool(const Recipe&)>& gone) {
     std::vector<std::shared_ptr<Known>>

@@ -113,8 +113,10 @@ def check_wrong_operands(group: str, size: int) -> None:
         (lambda: ops.all_gather_matmuls(x, [], group), "at least one w"),
         (
             lambda: ops.all_gather_matmuls(x, [w, w], group, [b]),
-            "expected one for each of 2 w, or none at all",
+            "expected one for each of 2 w, or None",
         ),
+        (lambda: ops.all_gather_matmuls(x, [w, w], group, []), "or None, got 0"),
+        (lambda: ops.all_to_all_matmuls(x, [w, w], group, []), "or None, got 0"),
         (lambda: ops.feed_forward(x, w, w.t(), group, activation="tanh"), "activation"),
         (lambda: gather(x[None], w, group), "x [rows, K] and w [K, N]"),
     ):

@@ -229,9 +229,9 @@ def require_products(
 ) -> None:
     """As require_product of each."""
     require(bool(ws), "at least one w", x)
-    each = biases or [None] * len(ws)
+    each = [None] * len(ws) if biases is None else biases
     if len(each) != len(ws):
-        raise ValueError(f"biases: expected one for each of {len(ws)} w, or none at all, got {len(each)}")
+        raise ValueError(f"biases: expected one for each of {len(ws)} w, or None, got {len(each)}")
     for w, bias in zip(ws, each, strict=True):
         require_product(x, w, bias, columns, shards=shards)
 
