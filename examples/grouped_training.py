@@ -76,17 +76,17 @@ class Experts:
 
     def __call__(self, x, w, counts):
         """y [rows, n] of this rank's rows x [rows, k], which lie expert by expert, `counts` [experts] of each; w [own, k, n]."""
-        return Layer.apply(x, w, counts, self)
+        return Layer.apply(x, w, counts, self, torch.is_grad_enabled())
 
 
 class Layer(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, w, counts, of):
+    def forward(ctx, x, w, counts, of, trains):
         y = x.new_empty(len(x), of.n)
         blocks = (of.block, of.block, of.block)
         grid = (of.own, triton.cdiv(of.bound, of.block), triton.cdiv(of.n, of.block))
         of.forward[grid](x, w, y, counts, of.n, of.k, *w.stride(), *blocks)
-        if any(ctx.needs_input_grad):
+        if trains and any(ctx.needs_input_grad):  # these are said of weights within no_grad, too
             # The rows that came, in memory of their own: of.forward may be called again before this call's backward.
             ctx.save_for_backward(of.forward.kept["X"], w, counts)
         ctx.of = of
@@ -105,7 +105,7 @@ class Layer(torch.autograd.Function):
             call(0, of_weights, came, dy, dw, counts, of.n, of.k, *blocks),
             call(1, of_rows, dy, w, dx, counts, of.k, of.n, e, n, k, *blocks),  # w, turned
         ])  # fmt: skip
-        return dx, dw, None, None
+        return dx, dw, None, None, None
 
 
 def routed(x, chosen, experts):
