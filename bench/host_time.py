@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,28 +21,11 @@ import torch.distributed as dist
 sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))  # PYTHONPATH comes first
 
 import syncopate as sy  # noqa: E402
-from syncopate.bench.session import Progress, start  # noqa: E402
+from syncopate.bench.session import Progress, host_us, start  # noqa: E402
 
 HIDDEN, LOCAL = 4096, 1792
-CALLS = 40
-SLEEP_CYCLES = 30_000_000  # longer than so many calls take
+BUSY = 40, 30_000_000  # calls of a round, and cycles that the device sleeps meanwhile
 DTYPE = torch.bfloat16
-
-
-def host_us(call: Callable[[], Any], rounds: int) -> float:
-    """Of one call, while the device is busy."""
-    times = []
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        dist.barrier()
-        torch.cuda.synchronize()
-        torch.cuda._sleep(SLEEP_CYCLES)
-        begin = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        times.append((time.perf_counter() - begin) / CALLS * 1e6)
-    torch.cuda.synchronize()
-    return statistics.median(times)
 
 
 def random(*shape: int) -> torch.Tensor:
@@ -61,25 +42,25 @@ def row(name: str, m: int, op: Any, x: torch.Tensor, n: int, pair: Callable, rou
     entry = {
         "operator": name,
         "M": m,
-        "ours_us": host_us(lambda: op(x, w, out), rounds),
+        "ours_us": host_us(lambda: op(x, w, out), rounds, *BUSY),
     }
     if dist.get_backend() == "nccl":
-        entry["pair_us"] = host_us(lambda: pair(x, w), rounds)
+        entry["pair_us"] = host_us(lambda: pair(x, w), rounds, *BUSY)
     if op.prepared is not None:  # else the unfused pair is the choice
         executable, given = op._executable.native, (x, w, out)
         executable.use_graphs(0)
-        entry["op_us"] = host_us(lambda: executable.run(given), rounds)
+        entry["op_us"] = host_us(lambda: executable.run(given), rounds, *BUSY)
         executable.use_graphs(2)  # eager calls take one where that is quicker
         for _ in range(3):
             executable.run(given)
         if executable.graph_launches:
-            entry["graph_us"] = host_us(lambda: executable.run(given), rounds)
+            entry["graph_us"] = host_us(lambda: executable.run(given), rounds, *BUSY)
     op.close()
     called, group = getattr(torch.ops.syncopate, name), dist.group.WORLD.group_name
     for mode, grad in (("no_grad", False), ("grad", True)):
         with torch.set_grad_enabled(grad):
-            entry[f"custom_op_{mode}_us"] = host_us(lambda: called(x, w, group), rounds)
-    entry["function_us"] = host_us(lambda: getattr(sy.ops, name)(x, w), rounds)
+            entry[f"custom_op_{mode}_us"] = host_us(lambda: called(x, w, group), rounds, *BUSY)
+    entry["function_us"] = host_us(lambda: getattr(sy.ops, name)(x, w), rounds, *BUSY)
     return entry
 
 

@@ -16,9 +16,7 @@ import ctypes
 import json
 import math
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from syncopate import _syncopate  # noqa: E402
-from syncopate.bench.session import start  # noqa: E402
+from syncopate.bench.session import host_us, start  # noqa: E402
 from syncopate.call.arguments import DTYPES  # noqa: E402
 
 CALLS, ROUNDS = 20, 9
@@ -40,7 +38,8 @@ BYTE = 0  # ncclInt8
 
 
 class Config(ctypes.Structure):
-    """ncclConfig_t up to maxCTAs, which every NCCL since 2.18 reads; what follows stays as the size says."""
+    """ncclConfig_t as of 2.17, as the channel gives it. It ends where its last member does: newer ones read as much as its size says,
+    and would take padding for what they have there."""
 
     _fields_ = (
         ("size", ctypes.c_size_t),
@@ -51,7 +50,6 @@ class Config(ctypes.Structure):
         ("min_ctas", ctypes.c_int),
         ("max_ctas", ctypes.c_int),
         ("net_name", ctypes.c_void_p),
-        ("split_share", ctypes.c_int),
     )
 
 
@@ -75,7 +73,7 @@ class Bare:
         dist.broadcast_object_list(given, 0)
         ctypes.memmove(ctypes.byref(own), given[0], 128)
         comm, undefined = ctypes.c_void_p(), -(2**31)
-        config = Config(ctypes.sizeof(Config), 0xCAFEBEEF, 21800, 1, undefined, 1, 1, None, undefined)
+        config = Config(ctypes.sizeof(Config), 0xCAFEBEEF, 21700, 1, undefined, 1, 1, None)
         self._check(
             self.library.ncclCommInitRankConfig(
                 ctypes.byref(comm), dist.get_world_size(), own, dist.get_rank(), ctypes.byref(config)
@@ -116,19 +114,8 @@ class Bare:
         return call
 
 
-def host_us(call: Callable[[], Any]) -> float:
-    times = []
-    for _ in range(ROUNDS):
-        torch.cuda.synchronize()
-        dist.barrier()
-        torch.cuda.synchronize()
-        torch.cuda._sleep(SLEEP_CYCLES)
-        begin = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        times.append((time.perf_counter() - begin) / CALLS * 1e6)
-    torch.cuda.synchronize()
-    slowest = torch.tensor(statistics.median(times), device="cuda")
+def slowest_us(call: Callable[[], Any]) -> float:
+    slowest = torch.tensor(host_us(call, ROUNDS, CALLS, SLEEP_CYCLES), device="cuda")
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     return round(slowest.item(), 1)
 
@@ -155,8 +142,8 @@ def row(bare: Bare, name: str, extents: tuple[int, int, int]) -> dict[str, Any]:
     for call in (whole, cut):
         call()
     torch.cuda.synchronize()
-    entry = {"operator": name, "M": m, "N": n, "K": k, "chunks": len(transfers), "ours_us": host_us(lambda: op(x, w)),
-             "whole_us": host_us(whole), "cut_us": host_us(cut)}  # fmt: skip
+    entry = {"operator": name, "M": m, "N": n, "K": k, "chunks": len(transfers), "ours_us": slowest_us(lambda: op(x, w)),
+             "whole_us": slowest_us(whole), "cut_us": slowest_us(cut)}  # fmt: skip
     op.close()
     return entry
 
@@ -167,6 +154,10 @@ def main() -> int:
     )
     parser.add_argument("--json", help="also write the rows there")
     args = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("host_time.py: host ranks run the kernel themselves; it needs GPUs")
+    if "RANK" not in os.environ:
+        raise SystemExit("host_time.py: torchrun starts it, on each rank")
     start(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), "")
     bare, rows = Bare(), []
     for name in ("all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -128,6 +129,22 @@ class Progress:
         self.report["table"].append(entry)
         if self.rank == 0 and self.options.json:
             write_report(self.report, Path(self.options.json))
+
+
+def host_us(call: Callable[[], Any], rounds: int, calls: int, sleep_cycles: int) -> float:
+    """Of one call on this rank: the median of the rounds. The device sleeps meanwhile, for longer than the calls of a round take."""
+    times = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        dist.barrier()
+        torch.cuda.synchronize()
+        torch.cuda._sleep(sleep_cycles)
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        times.append((time.perf_counter() - begin) / calls * 1e6)
+    torch.cuda.synchronize()
+    return statistics.median(times)
 
 
 def summary(entry: dict[str, Any]) -> str:
