@@ -22,6 +22,7 @@
 #include "bindings.hpp"
 #include "gil.hpp"
 #include "syncopate/emit/artifact.hpp"
+#include "syncopate/runtime/call/channel_way.hpp"
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 #include "syncopate/runtime/cuda/driver/launch.hpp"
@@ -281,6 +282,8 @@ void bind_heap(nb::module_& module) {
             return unwrap(memory_info(device_of(device, ordinal))).free;
         },
         "device"_a, "ordinal"_a = 0, "Bytes that can be had; on host, by all ranks together.");
+    module.def("channel_on_cuda", &channel_on_cuda,
+               "What carries the channel between nodes, of the NCCL that is loaded, and what else could.");
     module.def("cuda_device_count", [] { return unwrap(cuda_device_count()); });
     module.def(
         "raise_fault",

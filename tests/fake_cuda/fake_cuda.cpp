@@ -482,7 +482,10 @@ namespace {
 std::atomic<int> aborts{0};
 std::atomic<std::uint32_t> received{0};
 std::function<void()> in_abort;
+std::atomic<int> nccl{22800};
+std::atomic<bool> nccl_puts{true};
 }  // namespace
+void set_nccl(int version, bool puts) { nccl = version, nccl_puts = puts; }
 int aborted() { return aborts; }
 void on_abort(std::function<void()> play) { in_abort = std::move(play); }
 void receive(std::uint32_t word) { received = word; }
@@ -512,7 +515,7 @@ int ncclCommInitRank(void** made, int, NcclUniqueId, int) {
     *made = &communicators[joined++ % communicators.size()];
     return 0;
 }
-int ncclGetVersion(int* version) { return *version = 22800, 0; }
+int ncclGetVersion(int* version) { return *version = fake_cuda::nccl, 0; }
 int ncclCommInitRankConfig(void** made, int size, NcclUniqueId id, int rank, void*) {
     return ncclCommInitRank(made, size, id, rank);
 }
@@ -535,6 +538,43 @@ int ncclRecv(void* to, std::size_t bytes, int, int peer, void* communicator, voi
     note_side("receive", bytes, peer, communicator, stream);
     const std::uint32_t word = fake_cuda::received;
     if (bytes == sizeof(word)) std::memcpy(to, &word, bytes);
+    return 0;
+}
+int ncclMemAlloc(void** made, std::size_t bytes) {
+    *made = std::aligned_alloc(4096, bytes);
+    std::memset(*made, 0, bytes);
+    fake_cuda::note("room of " + std::to_string(bytes) + " bytes");
+    return 0;
+}
+int ncclMemFree(void* memory) {
+    std::free(memory);
+    return 0;
+}
+int ncclCommWindowRegister(void*, void* memory, std::size_t, void** window, int flags) {
+    *window = fake_cuda::nccl_puts && flags == 1 ? memory : nullptr;
+    return 0;
+}
+/// It comes at once, as if this rank had put it to itself.
+int ncclPutSignal(const void* from, std::size_t bytes, int, int peer, void* window, std::size_t at, int, int,
+                  unsigned, void* communicator, void* stream) {
+    note_side(("put at " + std::to_string(at) + " of").c_str(), bytes, peer, communicator, stream);
+    auto* to = static_cast<char*>(window) + at;
+    std::memmove(to, from, bytes);
+    const std::uint32_t word = fake_cuda::received;
+    std::memcpy(to + bytes - sizeof(word), &word, sizeof(word));
+    return 0;
+}
+int ncclSignal(int peer, int, int, unsigned, void* communicator, void* stream) {
+    note_side("signal", 0, peer, communicator, stream);
+    return 0;
+}
+struct NcclAwaited {
+    int signals, peer, index, context;
+};
+int ncclWaitSignal(int count, const NcclAwaited* awaited, void* communicator, void* stream) {
+    for (int i = 0; i < count; ++i)
+        note_side(("await " + std::to_string(awaited[i].signals) + ",").c_str(), 0, awaited[i].peer,
+                  communicator, stream);
     return 0;
 }
 int ncclGroupStart() { return 0; }

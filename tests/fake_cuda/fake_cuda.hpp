@@ -41,7 +41,9 @@ int aborted();
 /// What an abort does besides, once it counts.
 void on_abort(std::function<void()> play);
 
-/// What a receive by it of four bytes brings from now on.
+/// Its version, 22800 at first, and whether a window that is registered with it is one that takes puts.
+void set_nccl(int version, bool puts = true);
+/// What a receive by it of four bytes brings from now on, and the last word of what is put, which comes to who puts it.
 void receive(std::uint32_t word);
 
 /// From now on every stream is, or is not, being captured into a graph.

@@ -1,6 +1,7 @@
 // Several nodes on one machine: each has a heap of its own, and what goes between them goes over sockets.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -176,6 +177,30 @@ TEST(Nodes, ARankThatDoesNotCallIsMissedOnAllNodesAndCallsGoOnAfterAReset) {
             RANK_CHECK(done, "after the reset: " + done.error().to_string());
         }
         return bool((*op)->destroy());
+    });
+}
+
+/// Puts wait for their place as sends do, so a mover of the host's is both; a name of neither is an error on all ranks.
+TEST(Nodes, GoByEitherWayOfTheChannel) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(4), [&](int rank) {
+        auto heap = make_heap(directory, rank, 4, 1 << 20, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        for (const char* const way : {"put", "send", ""}) {
+            setenv("SYNCOPATE_CHANNEL", way, 1);
+            auto op = FusedOp::create(*heap, gather(2, 2), {.name = "ag"});
+            RANK_CHECK(op, op.error().to_string());
+            for (std::uint32_t number = 1; number < 4; ++number) {
+                const Status done = call(**op, rank, 4, number);
+                RANK_CHECK(done, done.error().to_string());
+            }
+            RANK_CHECK((*op)->destroy(), "destroy");
+        }
+        setenv("SYNCOPATE_CHANNEL", rank == 2 ? "puts" : "put", 1);
+        const auto op = FusedOp::create(*heap, gather(2, 2), {.name = "ag"});
+        RANK_CHECK(!op && op.error().message.find("or \"put\", got 'puts'") != std::string::npos,
+                   op ? "accepted" : op.error().to_string());
+        return true;
     });
 }
 

@@ -133,7 +133,7 @@ class Prepared:
 
         came = [t for t in own if t.src_rank != group.rank]
         peers = {t.dst_rank for t in sent} | {t.src_rank for t in came}
-        way = "NCCL" if group.device == "cuda" else "sockets"
+        way = _syncopate.channel_on_cuda() if group.device == "cuda" else "sockets"
         return (
             f"rank {group.rank} sends {mib(sent):.3g} MiB in {len(sent)} and receives {mib(came):.3g} MiB in {len(came)} "
             f"chunks a call, with {len(peers)} ranks of other nodes, by {way}"

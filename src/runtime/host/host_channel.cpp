@@ -14,6 +14,7 @@
 #include "runtime/signals/turns.hpp"
 #include "runtime/waiting_clock.hpp"
 #include "syncopate/at.hpp"
+#include "syncopate/runtime/call/channel_way.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
@@ -161,7 +162,10 @@ Status HostChannel::renew(Rendezvous& rendezvous) {
         for (const auto& [side, bytes] : gathered_) turns->store(word_of(side.first, side.second), 0);
         for (const int peer : peers_) turns->store(fault_of(rank_, peer), 0);
     }
-    SYNCOPATE_TAKE(auto made, connect_ranks(rendezvous, fmt::format("op-{}-channel", name_), peers_));
+    // Its two ways are one here; a name of neither is an error, as on cuda.
+    const Result<ChannelWay> way = channel_way();
+    SYNCOPATE_TAKE(auto made, connect_ranks(rendezvous, fmt::format("op-{}-channel", name_), peers_,
+                                            way ? Status(Done{}) : way.error()));
     for (auto& [peer, socket] : made) connections_[peer] = std::make_unique<Connection>(std::move(socket));
     return Done{};
 }

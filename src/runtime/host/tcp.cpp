@@ -146,11 +146,12 @@ Status accept_all(const FileDescriptor& listener, const std::string& token, std:
 }  // namespace
 
 Result<std::map<int, FileDescriptor>> connect_ranks(Rendezvous& rendezvous, const std::string& label,
-                                                    const std::vector<int>& peers) {
+                                                    const std::vector<int>& peers, const Status& ready) {
     const auto deadline = now_on_host() + rendezvous.timeout();
     const int rank = rendezvous.rank();
     SYNCOPATE_TAKE(const std::vector<Bytes> networks,
-                   agree(rendezvous, label + "-hosts", network() + " " + host_name()));
+                   agree(rendezvous, label + "-hosts",
+                         ready ? Result<Bytes>(network() + " " + host_name()) : ready.error()));
     const auto network_of = [&](int of) { return fields_of(networks[at(of)])[0]; };
     const bool one_network =
         std::ranges::all_of(peers, [&](int peer) { return network_of(peer) == network_of(rank); });

@@ -132,6 +132,12 @@ Status LateTransfers::take_sum(Late& late, const std::string& name) const {
 /// What lies apart in memory is sent, and received, by way of a block.
 Status LateTransfers::take_side(const PreparedSide& side, Late& late) {
     std::uint64_t address = side.copies.empty() ? 0 : side.copies.front().src;
+    if (const NcclPuts* const puts = nccl_->puts()) {
+        late.block = puts->of(late.transfer.index);
+        late.packing = side.copies_by(late.block.address);
+        late.told = late.block.address + late.block.bytes - sizeof(std::uint32_t);
+        return side.sends ? Status(Done{}) : mirror(late);
+    }
     if (!side.is_contiguous() && side.bytes > 0) {
         SYNCOPATE_TAKE(std::unique_ptr<DeviceBuffer> room, DeviceBuffer::create(context_, side.bytes));
         address = room->address();
@@ -146,6 +152,10 @@ Status LateTransfers::take_side(const PreparedSide& side, Late& late) {
     SYNCOPATE_TAKE(std::unique_ptr<DeviceBuffer> told, DeviceBuffer::create(context_, sizeof(std::uint32_t)));
     late.told = told->address();
     rooms_.push_back(std::move(told));
+    return mirror(late);
+}
+
+Status LateTransfers::mirror(Late& late) {
     SYNCOPATE_TAKE(std::unique_ptr<PinnedWords> mirrored, PinnedWords::create(context_, 1));
     late.told_here = mirrored->host();
     words_.push_back(std::move(mirrored));
@@ -167,6 +177,12 @@ Status LateTransfers::enqueue_round(std::span<Late* const> round) {
     };
     for (const Late* late : round) {
         blocks.push_back(late->block);
+        if (nccl_->puts() != nullptr) {  // with its word, which is copied to its end
+            if (late->block.sends)
+                SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, late->told, control_ + 4 * emit::control::published,
+                               sizeof(std::uint32_t), stream);
+            continue;
+        }
         blocks.push_back({late->block.sends, late->block.peer, late->told, sizeof(std::uint32_t)});
     }
     SYNCOPATE_TRY(copy(true));

@@ -68,7 +68,8 @@ private:
         std::vector<CUevent> follows;                 ///< of other streams
         Nccl::Block block{};  ///< of a side of a channel, that its copies go before, or behind
         std::vector<StridedCopy> packing;
-        CUdeviceptr told = 0;                ///< of a side: the sender's `published`, there or as it came
+        CUdeviceptr told =
+            0;  ///< of a side: the sender's `published`, there or as it came; of what is put, in its room
         std::uint32_t* told_here = nullptr;  ///< what came, in pinned memory
         StreamSum sum;
         CUevent done = nullptr;    ///< recorded after it, where one of another stream waits for it
@@ -103,6 +104,7 @@ private:
     [[nodiscard]] Lane& lane_of(const Late& late) { return lanes_[late.step().stream]; }
     [[nodiscard]] Late& late_of(std::size_t index) { return late_[place_of_.at(index)]; }
     Status take_side(const PreparedSide& side, Late& late);
+    Status mirror(Late& late);
     Status enqueue_round(std::span<Late* const> round);
 
     std::shared_ptr<CudaContext> context_;

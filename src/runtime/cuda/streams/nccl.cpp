@@ -2,14 +2,11 @@
 
 #if SYNCOPATE_HAS_CUDA
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <climits>
-#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <optional>
@@ -19,121 +16,17 @@
 #include <utility>
 
 #include "runtime/cuda/streams/device_lists.hpp"
+#include "runtime/cuda/streams/nccl_api.hpp"
+#include "runtime/cuda/streams/nccl_puts.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
+#include "syncopate/runtime/call/channel_way.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 
-/// What of NCCL's interface (2.10 and later) is called. Declared here, so that a build needs no header.
-struct NcclApi {
-    struct UniqueId {
-        char bytes[128];
-    };
-    using Comm = void*;
-    static constexpr int kOldest = 21700;  ///< of the configuration
-    /// ncclConfig_t as of 2.17, which later ones take by its size and version.
-    struct Config {
-        std::size_t size = sizeof(Config);
-        unsigned magic = 0xcafebeef;
-        unsigned version = kOldest;
-        int blocking = 1;
-        int cga_cluster_size = INT_MIN;  // left open
-        int min_ctas = 1;
-        int max_ctas = 1;
-        const char* net_name = nullptr;
-    };
-    int (*GetUniqueId)(UniqueId*) = nullptr;
-    int (*CommInitRank)(Comm*, int, UniqueId, int) = nullptr;
-    int (*CommInitRankConfig)(Comm*, int, UniqueId, int, Config*) = nullptr;  ///< 2.17 and later; else null
-    int (*CommDestroy)(Comm) = nullptr;
-    int (*CommAbort)(Comm) = nullptr;
-    const char* (*GetErrorString)(int) = nullptr;
-    int (*AllGather)(const void*, void*, std::size_t, int, Comm, CUstream) = nullptr;
-    int (*ReduceScatter)(const void*, void*, std::size_t, int, int, Comm, CUstream) = nullptr;
-    int (*AllReduce)(const void*, void*, std::size_t, int, int, Comm, CUstream) = nullptr;
-    int (*Broadcast)(const void*, void*, std::size_t, int, int, Comm, CUstream) = nullptr;
-    int (*Send)(const void*, std::size_t, int, int, Comm, CUstream) = nullptr;
-    int (*Recv)(void*, std::size_t, int, int, Comm, CUstream) = nullptr;
-    int (*GroupStart)() = nullptr;
-    int (*GroupEnd)() = nullptr;
-
-    [[nodiscard]] Error error(const char* call, int code) const {
-        return machine_error(fmt::format("nccl{} failed: {} ({})", call, GetErrorString(code), code));
-    }
-};
-
 namespace {
-
-#define SYNCOPATE_NCCL(api, name, ...)                                                               \
-    do {                                                                                             \
-        if (const int code_ = (api).name(__VA_ARGS__); code_ != 0) return (api).error(#name, code_); \
-    } while (false)
-
-Result<NcclApi> load_api() {
-    // First the one that the process has already, as with PyTorch: two would be two sets of threads. Never
-    // closed, as its kernels may be in use.
-    std::string looked_for;
-    void* library = nullptr;
-    const auto try_open = [&](const char* file, int flags) {
-        if (library != nullptr || file == nullptr) return;
-        library = dlopen(file, RTLD_NOW | RTLD_LOCAL | flags);
-        if (library != nullptr || flags != 0) return;
-        const char* why = dlerror();
-        looked_for += fmt::format("{}{} ({})", looked_for.empty() ? "" : ", ", file,
-                                  why == nullptr ? "cannot be opened" : why);
-    };
-    const char* named = std::getenv("SYNCOPATE_NCCL_LIBRARY");
-    if (named != nullptr) {
-        try_open(named, 0);
-    } else {
-        try_open("libnccl.so.2", RTLD_NOLOAD);
-        try_open("libnccl.so.2", 0);
-        try_open("libnccl.so", 0);
-    }
-    const std::string advice =
-        "; install NCCL (pip install nvidia-nccl-cu12), set SYNCOPATE_NCCL_LIBRARY to its file, or expand "
-        "the "
-        "plan's collectives by a template (plan lower)";
-    if (library == nullptr) return machine_error(fmt::format("no NCCL: looked for {}{}", looked_for, advice));
-    NcclApi api;
-    std::string missing;
-    const auto load = [&](const char* name, auto& function) {
-        void* address = dlsym(library, name);
-        if (address == nullptr) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", name);
-        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
-    };
-    load("ncclGetUniqueId", api.GetUniqueId);
-    load("ncclCommInitRank", api.CommInitRank);
-    // Older ones have it for a shorter configuration, without the number of blocks.
-    int version = 0;
-    const auto get_version = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
-    if (get_version != nullptr && get_version(&version) == 0 && version >= NcclApi::kOldest)
-        api.CommInitRankConfig =
-            reinterpret_cast<decltype(api.CommInitRankConfig)>(dlsym(library, "ncclCommInitRankConfig"));
-    load("ncclCommDestroy", api.CommDestroy);
-    load("ncclCommAbort", api.CommAbort);
-    load("ncclGetErrorString", api.GetErrorString);
-    load("ncclAllGather", api.AllGather);
-    load("ncclReduceScatter", api.ReduceScatter);
-    load("ncclAllReduce", api.AllReduce);
-    load("ncclBroadcast", api.Broadcast);
-    load("ncclSend", api.Send);
-    load("ncclRecv", api.Recv);
-    load("ncclGroupStart", api.GroupStart);
-    load("ncclGroupEnd", api.GroupEnd);
-    if (!missing.empty()) return machine_error(fmt::format("the NCCL found lacks {}{}", missing, advice));
-    return api;
-}
-
-Result<const NcclApi*> nccl_api() {
-    static const Result<NcclApi> api = load_api();
-    if (!api) return api.error();
-    return &api.value();
-}
-
-constexpr int kUint8 = 1;  ///< of ncclDataType_t
 
 /// ncclDataType_t. What is only moved may be bytes.
 struct DataType {
@@ -177,8 +70,8 @@ Nccl::Block part_of(const Nccl::Block& block, int link) {
     return part;
 }
 
-/// Every list of participants, in an order that all ranks have; those of the channel's links come last.
-std::set<Nccl::Participants> lists_of(const fuse::Schedule& schedule) {
+/// Every list of participants, in an order that all ranks have; those of the channel's `links` come last.
+std::set<Nccl::Participants> lists_of(const fuse::Schedule& schedule, int links) {
     std::set<Nccl::Participants> lists;
     std::set<std::int32_t> between;
     if (schedule.part) between = {schedule.part->channel_ranks.begin(), schedule.part->channel_ranks.end()};
@@ -193,10 +86,26 @@ std::set<Nccl::Participants> lists_of(const fuse::Schedule& schedule) {
             lists.insert({0, std::move(ranks)});
         }
     }
-    for (int link = 1; link <= fuse::kChannelBlocks && !between.empty(); ++link)
+    for (int link = 1; link <= links && !between.empty(); ++link)
         lists.insert({link, {between.begin(), between.end()}});
     return lists;
 }
+
+constexpr char kSends = 's', kPuts = 'p';
+
+/// Of what each rank begins with.
+Status require_one_way(const std::vector<Bytes>& all) {
+    const auto way = [](const Bytes& told) { return told.front(); };
+    if (std::ranges::all_of(all, [&](const Bytes& told) { return way(told) == way(all.front()); }))
+        return Done{};
+    std::string ways;
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+        ways += fmt::format("{}rank {}: {}", rank == 0 ? "" : "; ", rank,
+                            way(all[rank]) == kPuts ? "put" : "send");
+    return usage_error("SYNCOPATE_CHANNEL differs: " + ways);
+}
+
+Error given_up() { return machine_error("the communicator between nodes has been given up"); }
 
 /// Sends a word to each peer and back: connections are made with the first one, and would otherwise be while a
 /// kernel that waits for what they bring has the multiprocessors.
@@ -225,36 +134,48 @@ int connect(const std::shared_ptr<CudaContext>& context, const NcclApi& api, voi
     return code;
 }
 
-/// A communicator of `size` ranks, of which this one is `place`; one of a channel is connected to `peers`. The
-/// library waits for all of them, without a deadline: so it does in a thread of its own, which is left alone once
+/// A communicator, and the window of what it puts.
+struct Joined {
+    int code = 0;
+    void* communicator = nullptr;
+    void* window = nullptr;
+};
+
+/// A communicator of `size` ranks, of which this one is `place`; one of a channel is connected to `peers`, by its `puts` if it has
+/// any. The library waits for all of them, without a deadline: so it does in a thread of its own, which is left alone once
 /// the time is over.
-Result<void*> join(const std::shared_ptr<CudaContext>& context, const NcclApi& api, int size,
-                   NcclApi::UniqueId id, int place, const std::optional<std::vector<int>>& peers,
-                   Milliseconds timeout) {
+Result<Joined> join(const std::shared_ptr<CudaContext>& context, const NcclApi& api, int size,
+                    NcclApi::UniqueId id, int place, const std::optional<std::vector<int>>& peers,
+                    const std::shared_ptr<NcclPuts>& puts, Milliseconds timeout) {
     if (peers && api.CommInitRankConfig == nullptr)
         return machine_error(
             "between nodes NCCL 2.17 or a later one is needed: the one found takes as many multiprocessors "
             "as it will");
-    std::promise<std::pair<int, void*>> promise;
-    std::future<std::pair<int, void*>> joined = promise.get_future();
-    std::thread([context, &api, size, id, place, peers, promise = std::move(promise)]() mutable {
+    std::promise<Joined> promise;
+    std::future<Joined> joined = promise.get_future();
+    std::thread([context, &api, size, id, place, peers, puts, promise = std::move(promise)]() mutable {
         const CurrentContext current(*context);
-        void* communicator = nullptr;
+        Joined made;
         NcclApi::Config config;
-        int code = peers ? api.CommInitRankConfig(&communicator, size, id, place, &config)
-                         : api.CommInitRank(&communicator, size, id, place);
-        if (code == 0 && peers) code = connect(context, api, communicator, *peers);
-        promise.set_value({code, communicator});
+        made.code = peers ? api.CommInitRankConfig(&made.communicator, size, id, place, &config)
+                          : api.CommInitRank(&made.communicator, size, id, place);
+        if (made.code == 0 && peers)
+            made.code = puts ? puts->open(made.communicator, *peers, made.window)
+                             : connect(context, api, made.communicator, *peers);
+        promise.set_value(made);
     }).detach();
     if (joined.wait_for(timeout) != std::future_status::ready)
         return machine_error(
             fmt::format("a communicator of nccl: some of its {} ranks have not joined within {} ms", size,
                         timeout.count()));
-    const auto [code, communicator] = joined.get();
-    if (code == 0) return communicator;
-    if (communicator != nullptr) (void)api.CommAbort(communicator);
-    return api.error(communicator == nullptr ? "CommInitRank" : "Send, to connect the ranks of the channel,",
-                     code);
+    const Joined made = joined.get();
+    const bool lacks_window = peers && puts && made.window == nullptr;
+    if (made.code == 0 && !lacks_window) return made;
+    if (made.communicator == nullptr) return api.error("CommInitRank", made.code);
+    (void)api.CommAbort(made.communicator);
+    if (peers && puts)
+        return puts->cannot(made.code == 0 ? "it registers no window" : api.GetErrorString(made.code));
+    return api.error("Send, to connect the ranks of the channel,", made.code);
 }
 
 }  // namespace
@@ -262,15 +183,22 @@ Result<void*> join(const std::shared_ptr<CudaContext>& context, const NcclApi& a
 Result<std::unique_ptr<Nccl>> Nccl::create(std::shared_ptr<CudaContext> context, Rendezvous& rendezvous,
                                            const fuse::Schedule& schedule, const std::string& name,
                                            Milliseconds timeout) {
-    const std::set<Participants> lists = lists_of(schedule);
+    const Result<ChannelWay> way = channel_way();
+    const bool by_puts = way && *way == ChannelWay::put;
+    const std::set<Participants> lists = lists_of(schedule, by_puts ? 1 : fuse::kChannelBlocks);
     if (lists.empty()) return std::unique_ptr<Nccl>();
     std::unique_ptr<Nccl> made(new Nccl(std::move(context), name, {lists.begin(), lists.end()}));
+    const bool has_channel = made->lists_.back().first > 0;
+    if (has_channel && !way)
+        return agree(rendezvous, fmt::format("op-{}-nccl", name), way.error(), timeout).error();
     std::set<std::int32_t> peers;
     for (const fuse::Transfer& transfer : schedule.ranks[at(rendezvous.rank())].transfers) {
         if (const fuse::Channel* const side = transfer.channel())
             peers.insert(side->sends ? transfer.dst_rank : transfer.src_rank);
     }
     made->peers_ = {peers.begin(), peers.end()};
+    if (has_channel && by_puts)
+        made->puts_ = std::make_shared<NcclPuts>(made->context_, schedule, rendezvous.rank());
     const Status opened = made->open_links();
     SYNCOPATE_TRY(made->renew(rendezvous, timeout));
     if (!opened) return opened.error();
@@ -278,7 +206,7 @@ Result<std::unique_ptr<Nccl>> Nccl::create(std::shared_ptr<CudaContext> context,
 }
 
 Status Nccl::open_links() {
-    if (peers_.empty()) return Done{};
+    if (peers_.empty() || puts_ != nullptr) return Done{};
     SYNCOPATE_TAKE(std::unique_ptr<OwnedEvent> begun, OwnedEvent::create(context_));
     begun_ = std::move(begun);
     for (int link = 2; link <= fuse::kChannelBlocks; ++link) {
@@ -295,8 +223,17 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
     communicators_.clear();
     const Result<const NcclApi*> api = nccl_api();
     if (api) api_ = *api;
-    // The first participant of each list makes its id; every rank hears of all of them.
-    Result<Bytes> mine = api ? Result<Bytes>(Bytes()) : Result<Bytes>(api.error());
+    // The first participant of each list makes its id; every rank hears of all of them. Before these, by which way each rank's
+    // channel goes, and where what is put to it is to go.
+    Result<Bytes> mine = api ? Result<Bytes>(Bytes(1, puts_ ? kPuts : kSends)) : Result<Bytes>(api.error());
+    if (api && puts_) {
+        puts_->tell(*mine);
+        if (const std::string lacks = api_->lacks(); !lacks.empty())
+            mine = machine_error(
+                fmt::format("SYNCOPATE_CHANNEL=put: the NCCL found ({}) cannot put: {}; load another one "
+                            "(SYNCOPATE_NCCL_LIBRARY), or use \"send\"",
+                            api_->version(), lacks));
+    }
     for (const auto& [link, list] : lists_) {
         if (!mine || list.front() != rank) continue;
         NcclApi::UniqueId id{};
@@ -308,13 +245,18 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
     }
     SYNCOPATE_TAKE(const std::vector<Bytes> all,
                    agree(rendezvous, fmt::format("op-{}-nccl", name_), mine, timeout));
-    std::map<std::int32_t, std::size_t> taken;  // bytes, by the rank that made them
+    SYNCOPATE_TRY(require_one_way(all));
+    std::vector<std::size_t> taken(all.size(), 1);  // bytes, by the rank that made them
+    if (puts_) {
+        SYNCOPATE_TRY(puts_->hear(all, taken));
+        const bool takes_part = place_of(lists_.back().second, rank) < std::ssize(lists_.back().second);
+        SYNCOPATE_TRY(
+            puts_->make_room(*api_, rendezvous, fmt::format("op-{}-nccl-room", name_), takes_part, timeout));
+    }
     for (const Participants& participants : lists_) {
         const auto& [link, list] = participants;
-        std::size_t& at = taken[list.front()];
-        NcclApi::UniqueId id{};
-        std::memcpy(id.bytes, all[static_cast<std::size_t>(list.front())].data() + at, sizeof(id.bytes));
-        at += sizeof(id.bytes);
+        const auto first = static_cast<std::size_t>(list.front());
+        const auto id = taken_from<NcclApi::UniqueId>(all[first], taken[first]);
         const int place = place_of(list, rank);
         if (place == std::ssize(list)) continue;
         std::optional<std::vector<int>> peers;
@@ -322,9 +264,10 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
             peers.emplace();
             for (const std::int32_t peer : peers_) peers->push_back(place_of(list, peer));
         }
-        SYNCOPATE_TAKE(void* communicator,
-                       join(context_, *api_, static_cast<int>(list.size()), id, place, peers, timeout));
-        communicators_[participants] = communicator;
+        SYNCOPATE_TAKE(const Joined joined, join(context_, *api_, static_cast<int>(list.size()), id, place,
+                                                 peers, puts_, timeout));
+        communicators_[participants] = joined.communicator;
+        if (link > 0) window_ = joined.window;
     }
     return Done{};
 }
@@ -354,9 +297,10 @@ void Nccl::part(int (*how)(void*)) {
         freed_by_ = std::chrono::steady_clock::now() + kFreeing;
     }
     for (void* communicator : left) {
-        std::thread([context = context_, how, communicator, parting] {
+        std::thread([context = context_, how, communicator, parting, puts = puts_]() mutable {
             const CurrentContext current(*context);
             (void)how(communicator);
+            puts.reset();  // whose room it knew
             if (parting->left.fetch_sub(1) == 1) parting->parted.set_value();
         }).detach();
     }
@@ -387,8 +331,7 @@ void Nccl::abort() {
 
 Status Nccl::exchange_on(const Participants& link, std::span<const Block> blocks, CUstream stream) const {
     const auto found = communicators_.find(link);
-    if (found == communicators_.end() || found->second == nullptr)
-        return machine_error("the communicator between nodes has been given up");
+    if (found == communicators_.end() || found->second == nullptr) return given_up();
     SYNCOPATE_NCCL(*api_, GroupStart);
     int code = 0;
     for (const Block& block : blocks) {
@@ -406,6 +349,13 @@ Status Nccl::exchange_on(const Participants& link, std::span<const Block> blocks
 // [P40]
 Status Nccl::exchange(std::span<const Block> blocks, CUstream stream) const {
     const std::lock_guard lock(calling_);
+    if (puts_) {
+        const Participants& link = lists_.back();
+        const auto found = communicators_.find(link);
+        if (found == communicators_.end() || found->second == nullptr) return given_up();
+        return puts_->exchange(
+            blocks, found->second, window_, [&](int peer) { return place_of(link.second, peer); }, stream);
+    }
     const CudaApi& cuda = context_->api();
     const auto is_apart = [](const Block& block) { return block.bytes >= kLeastApart; };
     const bool apart = !beside_.empty() && std::ranges::any_of(blocks, is_apart);

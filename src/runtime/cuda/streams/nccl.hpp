@@ -1,6 +1,7 @@
 // NCCL for collectives that a plan leaves direct, and for what goes between nodes: the library is loaded at run time, as
 // the driver is, and a communicator made for each list of ranks that has one; the channel between nodes has its own,
-// on few multiprocessors. They are several: by sockets the bytes of each go through a thread of the host's.
+// on few multiprocessors. They are several: by sockets the bytes of each go through a thread of the host's. Where the channel puts
+// (nccl_puts.hpp) it has one.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA
@@ -18,25 +19,18 @@
 
 #include "runtime/cuda/driver/cuda_api.hpp"
 #include "runtime/cuda/driver/cuda_handles.hpp"
+#include "runtime/cuda/streams/nccl_puts.hpp"
 #include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/runtime/call/collective.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::runtime {
 
-struct NcclApi;
-
 class Nccl {
 public:
     /// The ranks, and which of the channel's links it is, from 1; 0: it is for collectives.
     using Participants = std::pair<int, std::vector<std::int32_t>>;
-    /// What a rank sends to another one, or receives.
-    struct Block {
-        bool sends = false;
-        int peer = 0;
-        std::uint64_t address = 0;
-        std::uint64_t bytes = 0;
-    };
+    using Block = NcclBlock;
 
     /// The communicators that collectives by nccl of `schedule` and its channel need; null where it has none. Collective over
     /// all ranks of the rendezvous if some rank needs one. Fails (ErrorClass::machine) on all of them where
@@ -54,8 +48,10 @@ public:
     /// One call of the library [P25].
     Status enqueue(const PreparedCollective& collective, CUstream stream) const;
     /// A rank's sides of one round, which begin and end together: a group of sends and receives on each link that has a part
-    /// of them, the first one on `stream`.
+    /// of them, the first one on `stream`. Or puts, whose blocks are those of puts()->of(), on `stream` alone.
     Status exchange(std::span<const Block> blocks, CUstream stream) const;
+    /// Of a channel that puts, else null.
+    [[nodiscard]] const NcclPuts* puts() const { return puts_.get(); }
     /// Ends what is under way on this rank, which then has no result: a participant has not come. From any thread.
     void abort();
     /// The same, of several ops at a time: begins, and then waits until it is done, or has had the time for it.
@@ -76,7 +72,10 @@ private:
     std::vector<Participants> lists_;  ///< in an order that all ranks have
     std::vector<std::int32_t> peers_;  ///< of this rank in the channel
     std::map<Participants, void*> communicators_;
-    std::vector<Lane> beside_;           ///< of the channel's links but the first
+    std::shared_ptr<NcclPuts>
+        puts_;                  ///< of a channel that puts; it lasts as long as a communicator that knows it
+    void* window_ = nullptr;    ///< of its rooms
+    std::vector<Lane> beside_;  ///< of the channel's links but the first
     std::unique_ptr<OwnedEvent> begun_;  ///< a round, before its parts on these
     mutable std::timed_mutex calling_;   ///< while the library is called
     std::mutex parting_;                 ///< of what follows
