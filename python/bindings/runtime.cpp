@@ -182,6 +182,10 @@ void bind_rendezvous(nb::module_& module) {
         .def(
             "set_budget", [](Rendezvous& of, std::uint64_t bytes) { of.memory().set_budget(bytes); },
             "bytes"_a, "Bytes that the group's heaps may take together on this rank's device; 0: no bound.")
+        .def(
+            "share_budget",
+            [](Rendezvous& of, Rendezvous& other) { of.memory().share_budget(other.memory()); }, "other"_a,
+            "The budget of `other`'s group bounds what both take together.")
         .def_prop_ro(
             "memory",
             [](Rendezvous& of) {

@@ -132,7 +132,7 @@ class Group:
                 lambda key, value: put_first(own + key, value),
             )
             part = Group(self.rank - first, size, rendezvous, self.device, self.ordinal, part_of=ref(self))
-            rendezvous.set_budget(self.rendezvous.memory[2])
+            rendezvous.share_budget(self.rendezvous)
             self.parts[name] = part
         part.deadline = self.deadline
         return part
@@ -176,10 +176,9 @@ class Group:
 
     def set_budget(self, size: int) -> None:
         """Bytes of this rank's device that all operators of the group together may take of what peers map, alike on all ranks; 0: no
-        bound. What would take more raises MachineError on all ranks, before anything is allocated. Over nodes, mixtures, which are programs
-        of each node's ranks, may take as much once more."""
-        for one in (self, *self.parts.values()):
-            one.rendezvous.set_budget(size)
+        bound. What would take more raises MachineError on all ranks, before anything is allocated. Over nodes that counts mixtures, which are
+        programs of each node's ranks, too."""
+        self.rendezvous.set_budget(size)
 
     def memory(self) -> tuple[int, int]:
         """Bytes of this rank's device that the group's operators take of what peers map, and how many of those are released."""

@@ -327,6 +327,19 @@ def lived(rank, size, operators):
     right_in(process_group, rank)
     group.set_budget(used)
     refused(lambda: right_in(process_group, rank, bound=2 * size * T * K), "does not fit the group's budget")
+    # A program of the whole group counts what its node's programs take, and these count its.
+    whole = sy.ops.AllGatherMatmul(
+        4 * size, 16, 32, torch.float32, group, strategy=sy.Strategy(unfused=False)
+    )
+    both = used + (2 << 20)  # a heap's granule
+    operands = torch.ones(4, 32), torch.ones(32, 16)
+    group.set_budget(both - 1)
+    refused(lambda: whole(*operands), f"fit the group's budget: {used} of {both - 1} bytes are in use")
+    group.set_budget(both)
+    whole(*operands)
+    expect(group.memory() == (both, 0), f"with both, memory is {group.memory()}")
+    refused(lambda: right_in(process_group, rank, bound=2 * size * T * K), f"budget: {both} of {both} bytes")
+    whole.close()
     group.set_budget(0)
     node = group.parts["node"]
     works = node.rendezvous

@@ -13,14 +13,53 @@
 
 namespace syncopate::runtime {
 
-void GroupMemory::set_budget(std::uint64_t bytes) {
+struct GroupMemory::Shared {
+    std::mutex mutex;
+    std::uint64_t budget = 0;
+    std::vector<std::weak_ptr<SymmetricHeap>> heaps;  ///< of all, once each
+
+    void add(const std::shared_ptr<SymmetricHeap>& heap) {
+        const std::lock_guard lock(mutex);
+        std::erase_if(heaps, [&](const auto& one) { return one.expired() || one.lock() == heap; });
+        heaps.push_back(heap);
+    }
+    /// What is retired belongs to no group any longer.
+    std::uint64_t bytes(bool released) {
+        std::uint64_t sum = 0;
+        const std::lock_guard lock(mutex);
+        for (const auto& one : heaps) {
+            const std::shared_ptr<SymmetricHeap> heap = one.lock();
+            if (heap != nullptr && !heap->is_retired() && (!released || heap->is_released()))
+                sum += heap->stride();
+        }
+        return sum;
+    }
+};
+
+GroupMemory::GroupMemory() : shared_(std::make_shared<Shared>()) {}
+
+std::shared_ptr<GroupMemory::Shared> GroupMemory::shared() const {
     const std::lock_guard lock(mutex_);
-    budget_ = bytes;
+    return shared_;
+}
+
+void GroupMemory::set_budget(std::uint64_t bytes) {
+    const std::shared_ptr<Shared> of = shared();
+    const std::lock_guard lock(of->mutex);
+    of->budget = bytes;
 }
 
 std::uint64_t GroupMemory::budget() const {
+    const std::shared_ptr<Shared> of = shared();
+    const std::lock_guard lock(of->mutex);
+    return of->budget;
+}
+
+void GroupMemory::share_budget(const GroupMemory& other) {
+    const std::shared_ptr<Shared> of = other.shared();
+    for (const auto& [number, heap] : alive()) of->add(heap);
     const std::lock_guard lock(mutex_);
-    return budget_;
+    shared_ = of;
 }
 
 std::vector<GroupMemory::Numbered> GroupMemory::alive() const {
@@ -49,8 +88,9 @@ Status GroupMemory::require(std::uint64_t bytes) const {
     for (const auto& [number, heap] : alive()) {
         if (heap->is_retired()) return heap->require_there();
     }
-    if (bytes_released() > 0) return usage_error("the group's memory has been released: restore it first");
-    const std::uint64_t used = this->bytes();
+    const std::shared_ptr<Shared> of = shared();
+    if (of->bytes(true) > 0) return usage_error("the group's memory has been released: restore it first");
+    const std::uint64_t used = of->bytes(false);
     const std::uint64_t most = budget();
     if (most == 0 || (used <= most && bytes <= most - used)) return Done{};
     return machine_error(
@@ -60,6 +100,7 @@ Status GroupMemory::require(std::uint64_t bytes) const {
 }
 
 void GroupMemory::add(const std::shared_ptr<SymmetricHeap>& heap) {
+    shared()->add(heap);
     const std::lock_guard lock(mutex_);
     std::erase_if(heaps_, [](const auto& one) { return one.second.expired(); });
     heaps_.emplace_back(made_++, heap);

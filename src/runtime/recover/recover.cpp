@@ -138,7 +138,7 @@ private:
 
     Result<Recovered> finish(const std::shared_ptr<PartOfGroup>& part, std::vector<int> ranks, bool renewed) {
         part->set_timeout(group_->timeout());
-        part->memory().set_budget(group_->memory().budget());
+        part->memory().share_budget(group_->memory());
         return Recovered{part, std::move(ranks), renewed};
     }
 

@@ -18,10 +18,14 @@ class SymmetricHeap;
 
 class GroupMemory {
 public:
+    GroupMemory();
     /// Bytes that this rank's heaps may take together, the same on all ranks; 0: as many as there are. A heap that
     /// would take more is refused on all ranks, before anything is allocated.
     void set_budget(std::uint64_t bytes);
     [[nodiscard]] std::uint64_t budget() const;
+    /// This and `other` have one budget from now on, `other`'s, for what both take: ranks of them, as a group and the nodes' parts of it
+    /// that meet apart, are on one device. What has taken the place of a group shares with it.
+    void share_budget(const GroupMemory& other);
 
     /// Bytes of this rank's device that the group's heaps take when they are not released.
     [[nodiscard]] std::uint64_t bytes() const;
@@ -43,8 +47,12 @@ private:
     /// Those that are alive on all ranks. Collective.
     [[nodiscard]] Result<std::vector<Numbered>> alive_everywhere(Rendezvous& rendezvous) const;
 
+    /// What those that share a budget have in common.
+    struct Shared;
+    [[nodiscard]] std::shared_ptr<Shared> shared() const;
+
     mutable std::mutex mutex_;
-    std::uint64_t budget_ = 0;
+    std::shared_ptr<Shared> shared_;
     std::uint64_t made_ = 0;
     std::vector<std::pair<std::uint64_t, std::weak_ptr<SymmetricHeap>>> heaps_;
 };
