@@ -28,6 +28,8 @@ from host_moe_own import filled  # noqa: E402
 from host_moe_scaled import Layer as ScaledLayer  # noqa: E402
 from host_moe_scaled import close  # noqa: E402
 from host_script import expect  # noqa: E402
+from syncopate.ops.mixture_scaled import ScaledMoe  # noqa: E402
+from syncopate.ops.mixture_tensor import TensorMoe  # noqa: E402
 
 
 def refused(call, *wanted):
@@ -64,6 +66,92 @@ def check_routings(rank, size):
             expect(torch.equal(back, right), f"routing {name!r}: what comes back differs")
 
 
+def check_operators(rank, size):
+    """An object is the function of its shape: of each kind of experts, whatever the routing, with all that it is asked."""
+    experts, shape = 2 * size, (T, 2 * size, K, H, F, torch.float32)
+    group = sy.group.of_process_group(None, "host")
+    op = sy.ops.Moe(*shape, group, activation="relu", tiling=TILING)
+    ahead = sy.ops.Moe.bytes_ahead(*shape, size, nodes=NODES, device="host", tiling=TILING)
+    expect(op.held_bytes() == ahead and group.memory()[0] >= ahead, f"{op.held_bytes()} bytes, {ahead} ahead")
+    expect(op.tiling == TILING and not op.calls_differ, f"{op.tiling}")
+    for call in range(2):
+        layer = Layer(size, experts, 20 + call)
+        for name, ids in routings(size, experts, call).items():
+            y, handle, kept = op.run(layer.x[rank], ids[rank], *layer.of(rank)[1:])
+            expect(torch.equal(y.double(), layer.right(rank, ids)), f"call {call}, routing {name!r} differs")
+            expect(handle is None and kept == (), "an operator of the whole keeps nothing")
+    op.check()
+    x, weights, w1, w2 = layer.of(rank)
+    wrong = ids[rank].clone()
+    wrong[0, 0] = experts + 3 if rank == 0 else 0
+    named = f"topk_ids: 1 of all ranks' ids name no expert; there are experts 0 to {experts - 1}"
+    refused(lambda: op.run(x, wrong, weights, w1, w2), named)
+    op.check()
+    last = rank == size - 1
+    refused(
+        lambda: op.run(x[:-1] if last else x, ids[rank], weights, w1, w2), f"x: expected shape [{T}, {H}]"
+    )
+    refused(lambda: op.run(x, ids[rank], weights, w1[:1] if last else w1, w2), "w1: expected shape")
+    expect(
+        torch.equal(op.run(x, ids[rank], weights, w1, w2)[0].double(), layer.right(rank, ids)),
+        "then y differs",
+    )
+    # As on a GPU, where calls are not waited for, check() tells of what one node's ranks have seen on all.
+    if rank // PLACES == 0:
+        op.over_nodes.of_node._seen[1] = 1
+    refused(op.check, named)
+    op.check()
+    op.reset()
+    op.close()
+    op.close()
+    expect(op.held_bytes() == ahead, "what it held, and will")
+    refused(
+        lambda: sy.ops.Moe(T, experts + 1, *shape[2:], group),
+        f"E={experts + 1} experts are no multiple of {size}",
+    )
+    refused(
+        lambda: sy.ops.Moe(*shape, group, part="dispatch"), "part='dispatch' over nodes: call sy.ops.dispatch"
+    )
+    refused(
+        lambda: sy.ops.Moe(*shape, group, activation="relu" if last else "silu"),
+        "calls differ",
+        "activation=relu",
+    )
+    bounded = sy.ops.Moe(*shape, group, activation="relu", bound=7, over="drop")
+    none = torch.zeros(size, T, K, dtype=torch.int64)
+    y = bounded.run(x, none[rank], weights, w1, w2)[0]
+    by_function = sy.ops.moe(x, none[rank], weights, w1, w2, activation="relu", bound=7, over="drop")
+    expect(torch.equal(y, by_function), "over the bound another row is dropped")
+    bounded.close()
+    # Tensor parallel, of fp8, and of the caller's own products: what the function makes.
+    inner = 2 * size
+    own = numbers((3, H, 4), 5 + rank), numbers((3, 2, H), 6 + rank)
+    ids = torch.randint(-1, 3, (T, K), generator=torch.Generator().manual_seed(rank))
+    tensor = TensorMoe(T, 3, K, H, inner, torch.float32, group, activation="relu")
+    expect(
+        torch.equal(
+            tensor.run(x, ids, weights, *own)[0],
+            sy.ops.moe(x, ids, weights, *own, activation="relu", parallel="tensor"),
+        ),
+        "tensor parallel: y differs",
+    )
+    tensor.close()
+    refused(
+        lambda: TensorMoe(T, 3, K, H, inner + 1, torch.float32, group),
+        f"F={inner + 1} columns",
+        "no multiple",
+    )
+    layer = ScaledLayer(size, 2, "row", (T, K, 160, 128))
+    given, scales = layer.of(rank)
+    scaled = ScaledMoe(T, 2 * size, K, 160, 128, torch.float8_e4m3fn, group, scales="row")
+    expect(torch.equal(scaled.run(*given, scales)[0], sy.ops.moe(*given, scales=scales)), "fp8: y differs")
+    scaled.close()
+    nothing = filled(0)
+    products = sy.ops.Moe(*shape, group, products=(nothing, nothing))
+    expect(not products.run(x, none[rank], weights, w1, w2)[0].any(), "products that are 0 make what is not")
+    products.close()
+
+
 def check_bounds(rank, size):
     """What is over the bound on one node is told on all."""
     layer = Layer(size, 2 * size, 3)
@@ -84,9 +172,6 @@ def check_bounds(rank, size):
 def check_refused(rank, size):
     x, weights, w1, w2 = Layer(size, 2 * size, 3).of(rank)
     ids = torch.zeros(T, K, dtype=torch.int64)
-    one_node = "one program of moe is of one node's ranks"
-    group = sy.group.of_process_group(None, "host")
-    refused(lambda: sy.ops.Moe(T, 2 * size, K, H, F, torch.float32, group, tiling=TILING), one_node)
     refused(lambda: sy.ops.dispatch(x, ids, 2 * size + 1), f"E={2 * size + 1} experts are no multiple")
     refused(lambda: sy.ops.moe(x, ids, weights[:, :1], w1, w2), "topk_weights: expected")
 

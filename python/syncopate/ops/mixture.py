@@ -6,6 +6,7 @@ The host reads none of it, so that a call can be captured, and replayed with oth
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from ..strategy.failures import warn_of_default
 from . import mixture_unfused
 from .mixture_handle import Handle
 from .mixture_kept import keep_rows
+from .mixture_over_nodes import OverNodes, share_of_node
 from .mixture_own import name_of, own_products
 from .mixture_spec import asked_for, completed, require_bound, spec_of, strategy_of, tuned
 from .mixture_stages import Stages
@@ -48,7 +50,7 @@ class Moe(Stages):
     Group. `part`: "whole", or "kept" for a backward pass, or "dispatch" or "combine" alone. `bound`: rows that come to a rank at
     most; None: all that could, ranks * T * topk. `over`: what becomes of more: an "error" on all ranks, or their routes add nothing
     ("drop"); nothing is ever written beyond. Of a GPU `check` tells it, of all calls, and `Handle.check` of one.
-    `tiling` and `programs`: of the products, or a `strategy`; else what tuning has found, or what is chosen. Where what it has found
+    Over nodes its program is each node's (mixture_nodes.py), and `part` "whole". `tiling` and `programs`: of the products, or a `strategy`; else what tuning has found, or what is chosen. Where what it has found
     cannot be set up, or fails in its first call, on any rank, all take what is chosen, with a warning. `products`: as of sy.ops.moe."""
 
     name: ClassVar[str] = "moe"
@@ -89,6 +91,7 @@ class Moe(Stages):
         self.out_dtype = out_dtype or dtype
         self.activation, self.weighted = activation, weighted
         self.own_experts, self.inner = self._shares(experts, inner, group.size)
+        self.inner_of_all = inner
         most = group.size * self.routes
         self.bound = most if bound is None else min(bound, most)
         self.device = torch.device("cuda", group.ordinal) if group.device == "cuda" else torch.device("cpu")
@@ -99,6 +102,17 @@ class Moe(Stages):
         self._what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
         if products:
             self._what += "".join(f",{name_of(one)}" for one in products)
+        #: Over nodes what carries the operator out, which then has no program of its own.
+        self.over_nodes: OverNodes | None = None
+        if group.nodes > 1:
+            self.prepared, self.artifact, self.heap = None, None, {}
+            options = {"activation": activation, "bound": bound, "over": over, "weighted": weighted, "tiling": tiling,
+                       "programs": programs, "strategy": strategy, "products": products, "deadline": deadline,
+                       "host_delay": host_delay, "seed": seed, **self._options_of_kind()}  # fmt: skip
+            self.over_nodes = OverNodes(self, inner, self._what, **options)
+            of_node = self.over_nodes.of_node
+            self.strategy, self.tiling, self.programs = of_node.strategy, of_node.tiling, of_node.programs
+            return
         self._names = self.stages[part]
         self._timing = timing(deadline, host_delay, seed)
         self._usual = asked_for(self.spec, group, strategy, tiling, programs, self._what)
@@ -121,6 +135,10 @@ class Moe(Stages):
         self.strategy = found
         with group.calling(self._what):
             self._together("made", lambda: self._take(completed(self.spec, group, found)))
+
+    def _options_of_kind(self) -> dict[str, Any]:
+        """Those that operators of this class take beside Moe's."""
+        return {}
 
     def _together(self, what: str, work: Callable[[], Any]) -> bool:
         """Work by what tuning found. Where it fails on any rank, all take what is chosen without it: False."""
@@ -279,10 +297,13 @@ class Moe(Stages):
         came back [T * topk, H]."""
         refuse_tracing(type(self).__name__)
         own, f = self.own_experts, self.inner
-        self._check({
+        check = functools.partial(self._check, {
             "x": (x, (self.tokens, self.hidden), (self.dtype,)), **self._routed(ids, weights),
             "w1": (w1, (own, self.hidden, 2 * f), (self.dtype,)), "w2": (w2, (own, f, self.hidden), (self.dtype,)),
         })  # fmt: skip
+        if self.over_nodes is not None:
+            return self.over_nodes.run(check, (x, ids, weights, w1, w2))
+        check()
         if self.strategy.unfused:
             return mixture_unfused.run(self, x, ids, weights, w1, w2), None, ()
         made, out = self.scratch(), torch.empty_like(x)
@@ -339,6 +360,8 @@ class Moe(Stages):
 
     def held_bytes(self) -> int:
         """Bytes of the heap on this rank."""
+        if self.over_nodes is not None:
+            return self.over_nodes.of_node.held_bytes()
         return 0 if self.artifact is None else self.artifact.heap_bytes
 
     @classmethod
@@ -352,6 +375,7 @@ class Moe(Stages):
         dtype: torch.dtype,
         ranks: int,
         *,
+        nodes: int = 1,
         bound: int | None = None,
         part: str = "whole",
         device: str = "cuda",
@@ -361,7 +385,10 @@ class Moe(Stages):
     ) -> int:
         """Those that such an operator will take on each of `ranks` ranks, to a granule of the heap, known with neither a group nor a
         GPU, and whatever the routing: rows that come, what the first product makes of them, and rows that come back, for as many as `bound` says.
-        With `tiling`, or the tiles that are chosen: those that tuning has found may take others."""
+        With `tiling`, or the tiles that are chosen: those that tuning has found may take others. `nodes`: that the ranks are on."""
+        if nodes > 1:
+            experts, inner = share_of_node(cls.parallel, experts, inner, ranks, nodes)
+            tokens, ranks = tokens * nodes, ranks // nodes
         spec = spec_of(
             tokens, experts, topk, hidden, inner, dtype, ranks, bound, part, cls.parallel, scales, out_dtype
         )
@@ -371,11 +398,17 @@ class Moe(Stages):
     @property
     def calls_differ(self) -> bool:
         """Whether the ranks called different operators in a call of it: its next call sets it up anew."""
+        if self.over_nodes is not None:
+            return self.over_nodes.of_node.calls_differ
         return self.prepared is not None and self.prepared.op.calls_differ
 
     def check(self) -> None:
         """Raises SyncopateError if a wait of an earlier call expired, and ValueError, on all ranks, where in calls since the last
-        check an id named no expert, or over is "error" and more rows than the bound came. Synchronises the device."""
+        check an id named no expert, or over is "error" and more rows than the bound came. Synchronises the device. Over nodes
+        collective."""
+        if self.over_nodes is not None:
+            self.over_nodes.check()
+            return
         if self.prepared is not None and not self.prepared.op.is_told:
             try:
                 self.prepared.op.check()
@@ -390,12 +423,18 @@ class Moe(Stages):
 
     def reset(self) -> None:
         """After a call that failed on all ranks since one was late: calls go on. Collective."""
+        if self.over_nodes is not None:
+            self.over_nodes.of_node.reset()
+            return
         if self.prepared is not None:
             self.prepared.op.reset()
         self._seen.zero_()  # what the failed calls said is lost with them
 
     def close(self) -> None:
         """Frees the heap. Collective."""
+        if self.over_nodes is not None:
+            self.over_nodes.of_node.close()
+            return
         prepared, self.prepared, self.heap = self.prepared, None, {}
         if prepared is not None and not prepared.op.calls_differ:  # such a one some ranks have dropped
             prepared.close()

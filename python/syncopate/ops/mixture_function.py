@@ -25,7 +25,8 @@ from . import mixture_nodes
 from .differentiable import STRATEGY_REFUSED, recorded, refuse_gradients, wanted
 from .mixture import Moe, require_options
 from .mixture_handle import Handle
-from .mixture_scaled import ScaledMoe, ScaledTensorMoe, kind_of_scales
+from .mixture_scaled import ScaledMoe, ScaledTensorMoe
+from .mixture_scales import kind_of_scales
 from .mixture_spec import require_bound
 from .mixture_stages import require_operands
 from .mixture_tensor import TensorMoe

@@ -29,7 +29,7 @@ from ..call.same_call import require_same_call
 from ..group import Group
 from .mixture_handle import Handle
 from .mixture_own import name_of, own_products
-from .mixture_scaled import kind_of_scales
+from .mixture_scales import kind_of_scales
 
 MOST = 16  # kinds of calls that are known
 
@@ -114,7 +114,7 @@ def _waits(group: Group) -> bool:
     return group.device != "cuda"
 
 
-def _tell(rails: Rails, mine: Any, error: Exception | None) -> list[Any]:
+def tell_all(rails: Rails, mine: Any, error: Exception | None) -> list[Any]:
     """What all ranks say. The first one's error is raised on all of them; on this rank, where it has one, its own."""
     said: list[Any] = [None] * rails.group.size
     told = (mine, error and (isinstance(error, ValueError), str(error)))
@@ -137,7 +137,7 @@ def _on_all(call: Callable[[], Any], instead: Callable[[], Any], rails: Rails) -
     except Exception as failed:  # noqa: BLE001 - all hear of it
         error = failed
     if _waits(rails.group):
-        _tell(rails, None, error)
+        tell_all(rails, None, error)
     elif error is not None:
         instead()
         raise error
@@ -150,7 +150,7 @@ def _nans(rails: Rails, *like: tuple[Sequence[int], torch.dtype, torch.device]) 
         rails.summed(torch.full((rails.nodes * tokens, *others), torch.nan, dtype=dtype, device=device))
 
 
-def _named(call: Callable[[], Any], experts: int, nodes: int) -> Any:
+def of_all_experts(call: Callable[[], Any], experts: int, nodes: int) -> Any:
     """What it makes. A node's errors speak of the experts that it has: these, of all."""
     try:
         return call()
@@ -187,7 +187,7 @@ def agree(rails: Rails, name: str, look: Callable[[], str]) -> None:
         error = wrong
     group = rails.group
     if _waits(group):
-        said = _tell(rails, f"{name} {text}", error)
+        said = tell_all(rails, f"{name} {text}", error)
         if len(set(said)) > 1:
             calls = "; ".join(
                 f"rank{'s' * (said.count(one) > 1)} {', '.join(str(rank) for rank, other in enumerate(said) if other == one)}: {one}"
@@ -286,7 +286,7 @@ def moe(
         return of_node(all_x, all_ids, all_weights, w1, w2, rails.node, all_scales)
 
     def named() -> tuple[Any, ...]:
-        return _named(call, experts, rails.nodes) if parallel == "expert" else call()
+        return of_all_experts(call, experts, rails.nodes) if parallel == "expert" else call()
 
     y, *kept = _on_all(named, lambda: _nans(rails, ((tokens, hidden), y_dtype, x.device)), rails)
     return rails.summed(y), *kept, all_ids, all_weights
@@ -333,7 +333,7 @@ class HandleOverNodes(Handle):
         return self.went
 
     def check(self) -> None:
-        _named(super().check, self.operator.experts * self.rails.nodes, self.rails.nodes)
+        of_all_experts(super().check, self.operator.experts * self.rails.nodes, self.rails.nodes)
 
 
 def dispatch(
@@ -373,7 +373,7 @@ def dispatch(
             torch.zeros_like(own_ids, dtype=torch.bool), own_ids.new_full((2,), 2**31 - 1, dtype=torch.int32)
         )
 
-    rows, inner = _on_all(lambda: _named(call, experts, rails.nodes), instead, rails)
+    rows, inner = _on_all(lambda: of_all_experts(call, experts, rails.nodes), instead, rails)
     went, status = tell(inner.taken, inner.status[:2])
     return rows, HandleOverNodes(**vars(inner) | {"status": status}, inner=inner, rails=rails, went=went)
 

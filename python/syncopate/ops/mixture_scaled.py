@@ -3,7 +3,8 @@ lie with K last, as wgmma takes fp8, and as torch._scaled_grouped_mm and vLLM ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -14,40 +15,9 @@ from ..call.in_graphs import refuse_tracing, runs_whole
 from ..kernels import gluon_moe_call
 from ..kernels import moe_scaled as kernels
 from .mixture import Moe
+from .mixture_scales import Scales, shapes_of
 from .mixture_tensor import TensorMoe
 from .scales import SCALES, blocks
-
-Scales = Sequence[torch.Tensor]
-
-
-def shapes_of(scales: str, tokens: int, own: int, hidden: int, inner: int) -> dict[str, tuple[int, ...]]:
-    """Of the scales of x, w1 and w2."""
-    if scales == "row":
-        return {"scale_x": (tokens,), "scale_w1": (own, 2 * inner), "scale_w2": (own, hidden)}
-    return {
-        "scale_x": (tokens, blocks(hidden)),
-        "scale_w1": (own, blocks(2 * inner), blocks(hidden)),
-        "scale_w2": (own, blocks(hidden), blocks(inner)),
-    }
-
-
-def kind_of_scales(given: Scales | None, tokens: int, own: int, hidden: int, inner: int) -> str:
-    """ "row" or "block". Raises ValueError for others."""
-    if (
-        not isinstance(given, Sequence)
-        or len(given) != 3
-        or not all(isinstance(s, torch.Tensor) for s in given)
-    ):
-        raise ValueError("scales: x of fp8 takes three tensors, the scales of x, of w1 and of w2")
-    got = [tuple(one.shape) for one in given]
-    every = {kind: list(shapes_of(kind, tokens, own, hidden, inner).values()) for kind in SCALES if kind}
-    for kind, shapes in every.items():
-        if got == shapes:
-            return kind
-    told = " or ".join(
-        f"{', '.join(str(list(s)) for s in shapes)} ({kind})" for kind, shapes in every.items()
-    )
-    raise ValueError(f"scales: expected shapes {told}, got {', '.join(str(list(s)) for s in got)}")
 
 
 def own_weights(
@@ -88,6 +58,9 @@ class ScaledMoe(Moe):
             raise ValueError(f"scales: expected 'row' or 'block', got {scales!r}")
         self.scales = scales
         super().__init__(*shape, out_dtype=out_dtype, **options)
+
+    def _options_of_kind(self) -> dict[str, Any]:
+        return {"scales": self.scales, "out_dtype": self.out_dtype}
 
     @property
     def _is_gluon(self) -> bool:
@@ -185,12 +158,15 @@ class ScaledMoe(Moe):
                 raise ValueError(
                     f"{name}: products of fp8 take the transpose of a contiguous one: {name}.transpose(1, 2) must be contiguous"
                 )
-        self._check({
+        check = functools.partial(self._check, {
             "x": (x, (self.tokens, h), (self.dtype,)), **self._routed(ids, weights),
             "w1": (w1.transpose(1, 2), (own, 2 * f, h), (self.dtype,)),
             "w2": (w2.transpose(1, 2), (own, h, f), (self.dtype,)),
             **{n: (factors[n], shape, (torch.float32,)) for n, shape in self.scale_shapes().items()},
         })  # fmt: skip
+        if self.over_nodes is not None:
+            return self.over_nodes.run(check, (x, ids, weights, w1, w2), scales)
+        check()
         if self._is_gluon:
             w1, w2 = gluon_moe_call.aligned(w1), gluon_moe_call.aligned(w2)
         made = self.scratch()

@@ -307,7 +307,7 @@ def _(x, *others):
 
 @torch.library.register_fake("syncopate::moe_scaled_forward", lib=library)
 def _(x, topk_ids, topk_weights, w1, w2, scales, *others, out_dtype=None):
-    from ..ops.mixture_scaled import kind_of_scales
+    from ..ops.mixture_scales import kind_of_scales
 
     out_dtype = out_dtype or torch.bfloat16
     _require_fit(x, topk_ids, topk_weights, w1, w2, *others, out_dtype=out_dtype)
