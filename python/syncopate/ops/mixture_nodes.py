@@ -95,7 +95,7 @@ def rails_of(group: Group) -> Rails:
 
 def _tell_caches_of_graphs(group: Group) -> None:
     """Torch's caches know a graph's groups by name alone: one that was traced for ranks of one node is not to be found for several."""
-    tag = f" syncopate {group.size}/{group.nodes}"
+    tag = f" syncopate {group.size}/{group.nodes};"  # 40/2 is not in 40/20
     if tag not in config.cache_key_tag:
         config.cache_key_tag += tag
 
