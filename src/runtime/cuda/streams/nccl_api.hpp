@@ -3,6 +3,8 @@
 
 #if SYNCOPATE_HAS_CUDA
 
+#include <fmt/format.h>
+
 #include <climits>
 #include <cstddef>
 #include <string>
