@@ -258,26 +258,6 @@ Box moved_box(const Findings& found, const Touch& touch, std::uint32_t b) {
     return box;
 }
 
-void TileMaker::set_box(Union& made, const Box& box, std::size_t rank) {
-    const auto end = box.begin() + static_cast<std::ptrdiff_t>(rank);
-    made.around.assign(box.begin(), end);
-    made.boxes.assign(1, made.around);
-}
-
-/// What an access of one box comes to, as most do.
-const TileMaker::Union& TileMaker::of_one(const Touch& touch) {
-    if (of_one_.empty()) of_one_.resize(2 * found_.boxes.size());
-    std::uint32_t& place = of_one_[2 * std::size_t{touch.begin} + (touch.exact ? 1 : 0)];
-    if (place != 0) return (*unions_)[place - 1];
-    Union& made = unions_->emplace_back();
-    place = static_cast<std::uint32_t>(unions_->size());
-    made.exact = touch.exact;
-    set_box(made, found_.boxes[touch.begin], tensors_[at(touch.param)].shape.size());
-    const auto index = static_cast<std::uint32_t>(&touch - found_.touched.data());
-    add_reads(made, std::span(&index, 1));
-    return made;
-}
-
 /// The one box that exact accesses come to where each box continues, or repeats, those before it.
 std::optional<Box> TileMaker::one_box(std::span<const std::uint32_t> touches, std::size_t rank) const {
     std::optional<Box> all;
@@ -323,8 +303,6 @@ void TileMaker::push_key(std::span<const std::uint32_t> touches, std::int64_t ba
 /// with them their unions.
 const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches) {
     const Touch& first = found_.touched[touches.front()];
-    if (touches.size() == 1 && first.end == first.begin + 1 && !first.shadow && first.along < 0)
-        return of_one(first);
     const bool all_move = std::all_of(touches.begin(), touches.end(), [&](std::uint32_t i) {
         return found_.touched[i].along == first.along;
     });
@@ -398,7 +376,11 @@ void TileMaker::unite_all(Union& made, std::span<const std::uint32_t> touches) c
         }
         return false;
     };
-    if (const std::optional<Box> box = one_box(touches, rank)) return set_box(made, *box, rank);
+    if (const std::optional<Box> box = one_box(touches, rank)) {
+        made.around.assign(box->begin(), box->begin() + static_cast<std::ptrdiff_t>(rank));
+        made.boxes.assign(1, made.around);
+        return;
+    }
     std::vector<plan::Region> boxes;
     for (const std::uint32_t i : touches) {
         const Touch& touch = found_.touched[i];

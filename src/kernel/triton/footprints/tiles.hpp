@@ -65,8 +65,6 @@ private:
     [[nodiscard]] Box box_of(const Touch& touch, std::uint32_t b) const {
         return moved_box(found_, touch, b);
     }
-    const Union& of_one(const Touch& touch);
-    static void set_box(Union& made, const Box& box, std::size_t rank);
     [[nodiscard]] std::optional<Box> one_box(std::span<const std::uint32_t> touches, std::size_t rank) const;
 
     const Findings& found_;
@@ -89,7 +87,6 @@ private:
     std::deque<Moved> moved_;
     Key key_;
     std::shared_ptr<std::deque<Union>> unions_ = std::make_shared<std::deque<Union>>();  // the tiles keep it
-    std::vector<std::uint32_t> of_one_;  // by box and whether it is exact: the place of its own union, from 1
     std::vector<std::uint32_t> order_;
     std::vector<std::int32_t> loops_;
     std::size_t num_loops_ = 0;
