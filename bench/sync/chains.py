@@ -7,7 +7,6 @@
     pdl        the same, launched programmatically, with griddepcontrol.wait
     stream_k   the products of two by Stream-K (mlp only)
     tiles      the same kernels as one program (sy.fuse without a plan): tiles wait for the tiles that they read
-    single     tiles in one launch (persistent tilings of equal grids)
 
 µs, median over rounds of the mean over replays. Each of the plain kernels' ways has its best tiling; `same` is the gain of
 `tiles` over `stream` with the tiling that `stream` likes best, in %. Before anything is measured, every way is compared with
@@ -96,7 +95,6 @@ class Ways:
         self.stages = one.stages(tiling)
         stages, binds = [s.kernel for s in self.stages], [s.bind for s in self.stages]
         self.fused = sy.fuse(stages, bind=binds, way="tiles", deadline=5)
-        self.one_launch = sy.fuse(stages, bind=binds, way="single", deadline=5)
         self.calls = [self.fused.call(i, s.grid, **s.arguments) for i, s in enumerate(self.stages)]
 
     def stream(self) -> None:
@@ -109,17 +107,6 @@ class Ways:
 
     def tiles(self) -> None:
         self.fused.run(self.calls)
-
-    def single(self) -> None:
-        self.one_launch.run(self.calls)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """A single launch is for persistent kernels of one grid."""
-        grids = {stage.grid for stage in self.stages}
-        programs = torch.cuda.get_device_properties(0).multi_processor_count
-        one = len(grids) == 1 and grids == {(programs,)}
-        return ("stream", "pdl", "tiles", "single") if one else ("stream", "pdl", "tiles")
 
 
 def captured(run) -> torch.cuda.CUDAGraph:
@@ -165,7 +152,7 @@ def checked(one: work.Work, way: str, graph: torch.cuda.CUDAGraph, plain: dict |
     limit = 2e-2 * float(one.expected.abs().max())
     torch.testing.assert_close(one.out, one.expected, rtol=2e-2, atol=limit, msg=lambda m: f"{way}: {m}")
     left = {name: one.arrays[name].clone() for name in one.made}
-    if plain is not None and way in ("tiles", "single", "programmatic", "late", "each"):
+    if plain is not None and way in ("tiles", "programmatic", "late", "each"):
         for name in one.made:
             if not torch.equal(left[name], plain[name]):
                 raise SystemExit(f"{way}: {name} has not the bits of the plain kernels")
@@ -185,7 +172,7 @@ def row_of(name: str, size: int, given: argparse.Namespace) -> dict:
             continue
         ways, plain = Ways(one, options[number]), None
         all_ways.append(ways)
-        for way in ways.names:
+        for way in ("stream", "pdl", "tiles"):
             graphs[way, number] = captured(getattr(ways, way))
             left = checked(one, way, graphs[way, number], plain)
             plain = plain or left
@@ -200,12 +187,11 @@ def row_of(name: str, size: int, given: argparse.Namespace) -> dict:
             best[way] = number
     row = {"work": name, "size": size} | {way: round(times[way, n], 1) for way, n in best.items()}
     row["same"] = round(100 * (times["stream", best["stream"]] / times["tiles", best["stream"]] - 1), 1)
-    row["chosen"] = min(row[way] for way in ("tiles", "single", "stream") if way in row)
+    row["chosen"] = min(row["tiles"], row["stream"])
     row["tiling"] = best
     for ways in all_ways:
-        for fused in (ways.fused, ways.one_launch):
-            fused.check()
-            fused.close()
+        ways.fused.check()
+        ways.fused.close()
     return row
 
 

@@ -507,9 +507,8 @@ void bind_launch(nb::module_& module) {
                            "A kernel that Triton compiled; see runtime/cuda/driver/launch.hpp.")
         .def(nb::new_([](const nb::bytes& image, const std::string& name, std::int32_t shared_bytes,
                          std::int32_t num_warps, std::int32_t num_ctas, std::int64_t global_scratch_size,
-                         std::int64_t global_scratch_align, std::int64_t profile_scratch_size,
-                         std::int64_t profile_scratch_align, bool cooperative, bool programmatic,
-                         std::optional<int> ordinal, bool beside, bool triton) {
+                         std::int64_t global_scratch_align, std::optional<int> ordinal, bool beside,
+                         bool triton) {
                  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(image.c_str()),
                                                         image.size());
                  const GilReleased released;
@@ -518,19 +517,14 @@ void bind_launch(nb::module_& module) {
                      {.num_warps = num_warps,
                       .num_ctas = num_ctas,
                       .shared_bytes = shared_bytes,
-                      .cooperative = cooperative,
-                      .programmatic = programmatic,
                       .global_scratch_size = global_scratch_size,
                       .global_scratch_align = global_scratch_align,
-                      .profile_scratch_size = profile_scratch_size,
-                      .profile_scratch_align = profile_scratch_align,
                       .triton = triton,
                       .beside = beside}));
              }),
              "image"_a, "name"_a, "shared_bytes"_a, "num_warps"_a, "num_ctas"_a = 1,
-             "global_scratch_size"_a = 0, "global_scratch_align"_a = 1, "profile_scratch_size"_a = 0,
-             "profile_scratch_align"_a = 1, "cooperative"_a = false, "programmatic"_a = false,
-             "ordinal"_a = nb::none(), "beside"_a = false, "triton"_a = true)
+             "global_scratch_size"_a = 0, "global_scratch_align"_a = 1, "ordinal"_a = nb::none(),
+             "beside"_a = false, "triton"_a = true)
         .def(
             "launch",
             [](CudaKernel& kernel, const std::vector<std::uint32_t>& grid, CudaStream stream,
@@ -542,7 +536,6 @@ void bind_launch(nb::module_& module) {
             "grid"_a, "stream"_a, "arguments"_a, "early"_a = false,
             "`early`: programmatically, so it may start beside the kernel before it, which it awaits by "
             "itself.")
-        .def_prop_ro("max_programs_per_multiprocessor", &CudaKernel::max_programs_per_multiprocessor)
         .def(
             "prepare",
             [](CudaKernel& kernel, const std::vector<std::uint32_t>& grid) {

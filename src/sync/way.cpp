@@ -29,8 +29,7 @@ double median(std::vector<double> values) {
 }  // namespace
 
 std::string_view name_of(Way way) {
-    static constexpr std::array<std::string_view, kNumWays> kNames{"tiles", "single", "programmatic",
-                                                                   "stream"};
+    static constexpr std::array<std::string_view, kNumWays> kNames{"tiles", "programmatic", "stream"};
     return kNames[at(way)];
 }
 

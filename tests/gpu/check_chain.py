@@ -1,6 +1,6 @@
 """Chains of plain Triton kernels on a real GPU (sy.fuse without a plan):
 
-check_chain.py [default] [single] [graphs] [gluon0] [gluon1] [gluon2] [gluon3] [many]
+check_chain.py [default] [graphs] [gluon0] [gluon1] [gluon2] [gluon3] [many]
 
 default    each chain of bench/sync at one size as sy.fuse runs it by itself, and both ways by name: the bits of the plain
            kernels, and what PyTorch gives; prints which way was chosen
@@ -67,35 +67,6 @@ def default() -> None:
             if way is None:
                 print(f"{name}: {fused.ways[0]} {fused.messages}")
             fused.close()
-
-
-def single() -> None:
-    programs = torch.cuda.get_device_properties(0).multi_processor_count
-    tiling = work.Tiling(128, 128, 64, 8, 4, programs)
-    streams, made = [torch.cuda.Stream() for _ in range(2)], []
-    for seed in range(2):
-        one = work.mlp(2048 + 128 * seed, 2048, 2048)
-        stages = one.stages(tiling)
-        for stage in stages:
-            stage.kernel[stage.grid](**stage.arguments)
-        made.append(
-            (one, {array: one.arrays[array].clone() for array in one.made}, *chain_of(stages, "single"))
-        )
-    for one, _, _, _ in made:
-        for array in one.made:
-            one.arrays[array].fill_(float("nan"))
-    torch.cuda.synchronize()
-    for _ in range(50):  # two such launches at once: neither may hold what the other one needs
-        for (_, _, fused, calls), stream in zip(made, streams, strict=True):
-            with torch.cuda.stream(stream):
-                fused.run(calls)
-    torch.cuda.synchronize()
-    for one, plain, fused, _ in made:
-        assert fused.ways == ["single"]
-        fused.check()
-        for array in one.made:
-            assert torch.equal(one.arrays[array], plain[array]), f"single: {array}"
-        fused.close()
 
 
 def graphs() -> None:
@@ -227,7 +198,7 @@ def many() -> None:
 
 
 if __name__ == "__main__":
-    sections = {"default": default, "single": single, "graphs": graphs}
+    sections = {"default": default, "graphs": graphs}
     sections |= {f"gluon{n}": functools.partial(gluon, n) for n in range(len(TILINGS))}
     sections["many"] = many
     for section in sys.argv[1:] or sections:

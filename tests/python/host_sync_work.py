@@ -1,7 +1,5 @@
 """Every chain of bench/sync at a small size, in Triton's interpreter: as one program it gives the bits of its kernels one after
 another, and what PyTorch gives. Run by test_chain.py. Exits 1 with the first thing that is wrong.
-
-    host_sync_work.py [FOLDER]     writes the two emitted kernels of a chain of persistent products to FOLDER
 """
 
 import os
@@ -53,9 +51,6 @@ def check(name: str, programs: int) -> None:
     print(f"{name}: ok, {len(stages)} stages, {len(schedule.chunks(0))} chunks")
     if not schedule.chunks(0) or not fused.prepared[0].artifact.repeatable:
         raise SystemExit(f"{name}: no stage awaits tiles, or the chain would overwrite its input")
-    if name == "mlp" and programs > 0 and sys.argv[1:]:
-        for index, stage in enumerate(fused.prepared[0].artifact.stages):
-            Path(sys.argv[1], f"stage_{index}.py").write_text(stage.source)
     fused.close()
 
 

@@ -128,46 +128,8 @@ def test_a_slice_has_an_extent():
         sy.strategy.Chunking(slices=())
 
 
-COMPILE_SINGLE = """
-import sys
-from pathlib import Path
-
-import triton
-from syncopate.device import jit
-from syncopate.face.chain_single import single_kernel
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
-folder = Path(sys.argv[1])
-stages = [jit.load_module((folder / f"stage_{i}.py").read_text(), f"stage_{i}", folder=folder).product for i in (0, 1)]
-single = single_kernel(stages)
-m, n, k = 128, 256, 64
-kinds = {"a_desc": (m, k), "b_desc": (n, k), "c_desc": (m, n)}
-constants = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "PDL": 0}
-types, given = {}, {}
-for stage in (0, 1):
-    for name, block in kinds.items():
-        types[f"s{stage}_{name}"] = f"tensordesc<fp16[{block[0]},{block[1]}]>"
-    types |= {f"s{stage}_sy_schedule": "*i32", f"s{stage}_sy_control": "*i32"}
-    given |= {f"s{stage}_{name}": value for name, value in constants.items()}
-    given[f"s{stage}_ACTIVATION"] = ("relu", "")[stage]
-types = {p.name: "constexpr" if p.name in given else types.get(p.name, "i32") for p in single.params}
-made = triton.compile(
-    ASTSource(fn=single, signature=types, constexprs=given),
-    target=GPUTarget("cuda", 90, 32),
-    options={"num_warps": 8, "num_stages": 3},
-)
-ptx = made.asm["ptx"]
-assert ptx.count("ld.acquire.sys") >= 1 and ptx.count("red.relaxed.gpu") >= 1, "stage 1 waits for what stage 0 posts"
-assert "wgmma" in ptx and made.metadata.shared <= 232448
-print("single: ok")
-"""
-
-
-def test_every_chain_of_the_benchmark_gives_what_its_kernels_and_pytorch_give(tmp_path):
-    assert "sync work: ok" in run(HERE / "host_sync_work.py", tmp_path)
-    cache = {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "SYNCOPATE_CACHE_DIR": str(tmp_path / "emitted")}
-    assert "single: ok" in run("-c", COMPILE_SINGLE, tmp_path, **cache)
+def test_every_chain_of_the_benchmark_gives_what_its_kernels_and_pytorch_give():
+    assert "sync work: ok" in run(HERE / "host_sync_work.py")
 
 
 COMPILE_WORK = """

@@ -22,19 +22,8 @@ def test_a_way_that_is_none_or_of_a_plan_is_refused():
     stages = [object(), object()]
     from syncopate.face.chain import ChainKernel
 
-    with pytest.raises(ValueError, match="way: 'fast'; there are tiles, single, programmatic, stream"):
+    with pytest.raises(ValueError, match="way: 'fast'; there are tiles, programmatic, stream"):
         ChainKernel(stages, way="fast")
-
-
-def test_why_stages_cannot_be_one_launch():
-    from syncopate.face.chain_single import why_not
-
-    options = [{"num_warps": 8}] * 2
-    assert why_not([(4, 1, 1)] * 2, options, [False, True]) == ""
-    assert "grids differ: (4, 1, 1), (2, 1, 1)" in why_not([(4, 1, 1), (2, 1, 1)], options, [False, True])
-    assert "more than one axis" in why_not([(4, 2, 1)] * 2, options, [False, True])
-    assert "options differ" in why_not([(4, 1, 1)] * 2, [{}, {"num_warps": 8}], [False, True])
-    assert "overwrites" in why_not([(4, 1, 1)] * 2, options, [False, False])
 
 
 def test_kernels_that_await_the_one_before_are_launched_beside_it(monkeypatch):

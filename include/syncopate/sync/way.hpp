@@ -23,11 +23,10 @@ namespace syncopate::sync {
 
 enum class Way : std::uint8_t {
     tiles,         ///< a stage starts beside the one before it; its tiles await what they read
-    single,        ///< so in one launch, whose programs take a stage's tiles after the other's
     programmatic,  ///< in stream order; a kernel starts beside the one before it and awaits its end by itself
     stream,        ///< a stage starts when the one before it has ended
 };
-inline constexpr std::size_t kNumWays = 4;
+inline constexpr std::size_t kNumWays = 3;
 [[nodiscard]] std::string_view name_of(Way way);
 
 /// µs of a call, by way, round by round: the same round of both met the same clocks.

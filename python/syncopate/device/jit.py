@@ -333,11 +333,9 @@ def compile_kernel(
     grid: tuple[int, ...],
     options: dict[str, Any],
     beside: bool = False,
-    cooperative: bool = False,
 ) -> Compiled:
     """Compiles the JITFunction for these arguments (as a launch with them would) without launching it. `beside`: it runs
-    beside kernels that take all of a multiprocessor's shared memory (runtime/cuda/driver/launch.hpp). `cooperative`:
-    its programs start all at once, or the launch fails."""
+    beside kernels that take all of a multiprocessor's shared memory (runtime/cuda/driver/launch.hpp)."""
     given = in_order(function, arguments)
     binary = function.warmup(*given, grid=grid, **options)
     metadata = binary.metadata
@@ -351,7 +349,6 @@ def compile_kernel(
         int(metadata.global_scratch_size or 0),
         int(metadata.global_scratch_align or 1),
         beside=beside,
-        cooperative=cooperative,
     )
     attributes = dict(binary.src.attrs)
     return Compiled(

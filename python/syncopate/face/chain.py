@@ -22,7 +22,6 @@ from ..call.stage_call import Call, Stage, TakenCall
 from ..call.stated import StatedKernel
 from ..group import Group, alone
 from ..strategy import Strategy
-from .chain_single import SingleLaunch, why_not
 from .chain_way import WAYS, StreamOrder, awaits_kernel, measure
 from .fused import FusedKernel
 
@@ -51,9 +50,8 @@ class ChainKernel(FusedKernel):
     one that overwrites what an earlier stage touches starts when that one has ended. The result is that of the kernels in
     stream order, bit for bit.
 
-    `way`: "tiles" is that; "single" the same in one launch, of persistent kernels of one grid (on the host as "tiles");
-    "stream" runs the plain kernels in stream order; "programmatic" too, but a stated kernel that has AFTER_KERNEL starts beside
-    the one before it, and awaits its end; None, the default, measures them on a GPU with the first call of each
+    `way`: "tiles" is that; "stream" runs the plain kernels in stream order; "programmatic" too, but a stated kernel that
+    has AFTER_KERNEL starts beside the one before it, and awaits its end; None, the default, measures them on a GPU with the first call of each
     set of arguments and takes the fastest one, with a warning where that is stream order. `ways` and `messages` say
     which and why, by set of arguments.
     """
@@ -76,7 +74,6 @@ class ChainKernel(FusedKernel):
         self._way = way
         self._chosen: dict[int, str] = {}  # by prepared program
         self._streams: dict[tuple[int, str], StreamOrder] = {}  # by prepared program and way
-        self._singles: dict[int, SingleLaunch] = {}
         self.messages: list[str] = []
 
     @property
@@ -86,7 +83,7 @@ class ChainKernel(FusedKernel):
 
     def _run(self, calls: Sequence[Call]) -> None:
         prepared, items = self._find(calls)
-        self.set_places(prepared, items)
+        self._check_places(prepared, items)
         key = tuple(launch_key(value) for given in items for value in given.values())
         way = self._chosen.get(id(prepared))
         if way is None:
@@ -94,8 +91,6 @@ class ChainKernel(FusedKernel):
             way = self._chosen[id(prepared)] = self._choose(prepared, calls, items, key)
         if way in ("stream", "programmatic"):
             self._streams[id(prepared), way].launch(key, items)
-        elif way == "single":
-            self._singles[id(prepared)].launch(key, items)
         else:
             prepared.launch(key, lambda: items)
 
@@ -104,7 +99,6 @@ class ChainKernel(FusedKernel):
         self._chosen.clear()
         self._checked.clear()
         self._streams.clear()
-        self._singles.clear()
 
     def _require_early_inputs(self, calls: Sequence[Call]) -> None:
         """What a stage reads before its waits is nothing that an earlier stage may write."""
@@ -128,9 +122,6 @@ class ChainKernel(FusedKernel):
     ) -> str:
         if self.group.device != "cuda" or self._way == "tiles":
             return "tiles"
-        single = self._make_single(prepared, items, [call.options for call in calls])
-        if self._way == "single":
-            return "single"
         in_order = self._make_streams(prepared, calls, items)
         if self._way in in_order:
             return self._way
@@ -142,8 +133,6 @@ class ChainKernel(FusedKernel):
         ways = {"tiles": lambda: prepared.launch(key, lambda: items)}
         for name, one in in_order.items():
             ways[name] = lambda one=one: one.launch(key, items)
-        if single is not None:
-            ways["single"] = lambda: single.launch(key, items)
         times = measure(ways)
         way = _syncopate.fastest_way(times)
         medians = {name: statistics.median(taken) for name, taken in times.items()}
@@ -173,38 +162,12 @@ class ChainKernel(FusedKernel):
             self._streams[id(prepared), name] = one
         return made
 
-    def _make_single(
-        self, prepared: Prepared, items: Sequence[Mapping[str, Any]], options: Sequence[Mapping[str, Any]]
-    ) -> SingleLaunch | None:
-        """The chain as one launch. None where it cannot be one; an error, if it was asked for."""
-        if self._way not in (None, "single"):
-            return None
-        single, reason = (
-            None,
-            why_not([s.grid for s in prepared.stages], options, prepared.schedule.overlaps),
-        )
-        if any(isinstance(stage.kernel, StatedKernel) for stage in self.stages):
-            reason = reason or "only plain Triton kernels can be"
-        multiprocessors = self.group.multiprocessors()
-        if not reason and prepared.stages[0].grid[0] > 4 * multiprocessors:
-            reason = "its programs cannot all run at once"
-        if not reason:
-            single = SingleLaunch(prepared, items, options[0])
-            if not single.resident(multiprocessors):
-                reason = "its programs cannot all run at once"
-        if reason and self._way == "single":
-            raise ValueError(f"the chain cannot be a single launch: {reason}")
-        if reason:
-            return None
-        self._singles[id(prepared)] = single
-        return single
-
     def _say(self, what: str) -> None:
         names = " → ".join(text.name for text in self._texts["cuda"])
         self.messages.append(f"chain {names}: {what}")
         warnings.warn(f"syncopate: {self.messages[-1]}", stacklevel=5)
 
-    def set_places(self, prepared: Prepared, items: Sequence[Mapping[str, Any]]) -> None:
+    def _check_places(self, prepared: Prepared, items: Sequence[Mapping[str, Any]]) -> None:
         """Arrays stay where they are: they only have to be what the names say."""
         places = (base_of(v).data_ptr() for given in items for v in given.values() if is_tensor(v))
         key = id(prepared), *places  # of one program all shapes and strides are the same

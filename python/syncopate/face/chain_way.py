@@ -1,4 +1,4 @@
-"""How a chain runs: overlapped tile by tile, so in a single launch, or as its plain kernels one after another, in stream order
+"""How a chain runs: overlapped tile by tile, or as its plain kernels one after another, in stream order
 or launched programmatically, whichever a measurement finds fastest.
 
 A chain never loses more than what the measurement cannot see: another way than stream order has to be the faster one in most
@@ -16,7 +16,7 @@ from ..call.stated import StatedKernel
 from ..call.tuples import flat, nested
 from ..device import jit
 
-WAYS = ("tiles", "single", "programmatic", "stream")
+WAYS = ("tiles", "programmatic", "stream")
 AWAITS = "AFTER_KERNEL"  # the constexpr by which a stated kernel is told to
 ROUNDS, CALLS = 9, 10  # of a measurement; calls in a graph
 

@@ -55,7 +55,7 @@ def fuse(
     goes back, and each that asks where rows lie to what the counts say of it, "counts.ends" (ragged.RaggedKernel); `over`, of these only: rows beyond the plan's bound are an "error" (None), or left out: "drop".
 
     Without a plan: several kernels of one GPU that overlap tile by tile (ChainKernel); `bind` names the arrays that they
-    share; there is no `strategy`. `way` is of these only: "tiles", "single", "programmatic", "stream", or the fastest one
+    share; there is no `strategy`. `way` is of these only: "tiles", "programmatic", "stream", or the fastest one
     (None).
     """
     kernels = list(kernel) if isinstance(kernel, Sequence) else [kernel]

@@ -140,7 +140,6 @@ public:
     Status run_beside();
 
     [[nodiscard]] int registers() const { return registers_; }  ///< per thread
-    [[nodiscard]] int max_programs_per_multiprocessor() const { return resident_; }
     /// Whether all programs of `grid` have a place on the GPU when nothing else runs there.
     [[nodiscard]] bool runs_at_once(Grid grid) const;
     /// How many blocks of `grid`, of whose programs `waiting` may stay where they are, are more than there are multiprocessors
