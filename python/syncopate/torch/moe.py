@@ -28,6 +28,7 @@ from .gradients import Telling, once
 
 _GIVEN = "Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, str group_name"
 _OPTIONS = "str activation='silu', int bound=0, str over='error', str parallel='expert'"
+_USUAL = ("silu", 0, "error", "expert")
 #: Of moe_kept: y, and the rows that came, what w1 made of them, what came back, where experts' rows lie, which routes were taken, and
 #: over nodes all ranks' ids of the node's experts, and their weights. Its `nodes`: as known where it was traced; 0: it was not.
 _KEPT = 8
@@ -46,6 +47,11 @@ for _name, _tags in (("moe_scaled", ()), ("moe_scaled_forward", TAGS)):
     library.define(f"{_name}({_SCALED}, {_OPTIONS}, *, ScalarType? out_dtype=None) -> Tensor", tags=_tags)
 
 
+def _all(options: tuple[Any, ...], *usual: Any) -> tuple[Any, ...]:
+    """With those that the dispatcher leaves out at the end, as they are as usual. `usual`: of more options than _OPTIONS."""
+    return *options, *(*_USUAL, *usual)[len(options) :]
+
+
 def _require_tensors(given: dict[str, torch.Tensor | None]) -> None:
     """torch takes None for a tensor, too."""
     for name, one in given.items():
@@ -53,10 +59,8 @@ def _require_tensors(given: dict[str, torch.Tensor | None]) -> None:
             raise TypeError(f"moe: {name}: expected a torch.Tensor, got None")
 
 
-def _moe(
-    x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error", parallel="expert"
-) -> torch.Tensor:
-    given = (x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over, parallel)
+def _moe(x, topk_ids, topk_weights, w1, w2, group_name, *options) -> torch.Tensor:
+    given = (x, topk_ids, topk_weights, w1, w2, group_name, *_all(options))
     differentiable = (x, topk_weights, w1, w2)
     named = dict(zip(("x", "topk_weights", "w1", "w2"), differentiable, strict=True))
     _require_tensors(named | {"topk_ids": topk_ids})
@@ -114,21 +118,10 @@ def _group(group_name: str, x: torch.Tensor) -> Group:
     return of_process_group(process_group, "cuda" if x.is_cuda else "host")
 
 
-def _run(
-    part: str,
-    x,
-    ids,
-    weights,
-    w1,
-    w2,
-    group_name,
-    activation="silu",
-    bound=0,
-    over="error",
-    parallel="expert",
-) -> tuple[Any, ...]:
+def _run(part: str, x, ids, weights, w1, w2, group_name, *options) -> tuple[Any, ...]:
     from ..ops import mixture_function, mixture_nodes
 
+    activation, bound, over, parallel = _all(options)
     if x.dtype == torch.float8_e4m3fn:
         raise ValueError("x: the op takes no fp8: call sy.ops.moe with scales")
     given = [one.contiguous() for one in (x, ids, weights, w1, w2)]
@@ -150,28 +143,15 @@ def _run(
 
 
 @torch._disable_dynamo
-def _forward(*given, **options) -> torch.Tensor:
-    return _run("whole", *given, **options)[0]
+def _forward(*given) -> torch.Tensor:
+    return _run("whole", *given)[0]
 
 
 @torch._disable_dynamo
-def _scaled(
-    x,
-    topk_ids,
-    topk_weights,
-    w1,
-    w2,
-    scales,
-    group_name,
-    activation="silu",
-    bound=0,
-    over="error",
-    parallel="expert",
-    *,
-    out_dtype=None,
-) -> torch.Tensor:
+def _scaled(x, topk_ids, topk_weights, w1, w2, scales, group_name, *options, out_dtype=None) -> torch.Tensor:
     from ..ops.mixture_function import moe, of_fp8, of_no_tokens
 
+    activation, bound, over, parallel = _all(options)
     if x.dtype != torch.float8_e4m3fn:
         raise ValueError(
             f"x: syncopate.moe_scaled takes {torch.float8_e4m3fn}, got {x.dtype}, which syncopate.moe takes"
@@ -202,20 +182,9 @@ def _none_kept(x, ids, weights, w1, w2, group: Group | _Unmade, parallel: str) -
 
 
 @torch._disable_dynamo
-def _kept(
-    x,
-    topk_ids,
-    topk_weights,
-    w1,
-    w2,
-    group_name,
-    activation="silu",
-    bound=0,
-    over="error",
-    parallel="expert",
-    nodes=0,
-) -> tuple:
-    given = (x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over, parallel)
+def _kept(x, topk_ids, topk_weights, w1, w2, group_name, *options) -> tuple:
+    *options, nodes = _all(options, 0)
+    given = (x, topk_ids, topk_weights, w1, w2, group_name, *options)
     group = _group(group_name, x)
     if nodes and nodes != group.nodes:
         raise RuntimeError(
@@ -223,31 +192,15 @@ def _kept(
             "this group once before torch.compile, or torch.compiler.disable the call"
         )
     if not x.shape[0]:
-        return *_run("whole", *given), *_none_kept(*given[:5], group, parallel)
+        return *_run("whole", *given), *_none_kept(*given[:5], group, options[-1])
     y, handle, (rows, h, back), *of_all = _run("kept", *given)
     of_all = of_all or [topk_ids.new_empty(0), topk_weights.new_empty(0)]
     return y, rows, h, back, handle.own, handle.taken, *of_all
 
 
 @torch._disable_dynamo
-def _backward(
-    grad,
-    topk_ids,
-    topk_weights,
-    w1,
-    w2,
-    rows,
-    h,
-    back,
-    own,
-    taken,
-    all_ids,
-    all_weights,
-    group_name,
-    activation,
-    bound,
-    parallel,
-) -> tuple:
+def _backward(grad, topk_ids, topk_weights, w1, w2, *others) -> tuple:
+    *kept, all_ids, all_weights, group_name, activation, bound, parallel = others
     from ..ops import mixture_nodes
     from ..ops.mixture_backward import BACKWARDS
 
@@ -256,7 +209,7 @@ def _backward(
     ids, weights, *of_experts = (one.contiguous() for one in (topk_ids, topk_weights, w1, w2))
     report.count("moe_backward", report.FUSED)
     group = _group(group_name, grad)
-    kept = (*of_experts, rows, h, back, own, taken)
+    kept = (*of_experts, *kept)
     made = BACKWARDS[parallel]
     if group.nodes == 1:
         return made(grad, ids, weights, *kept, group, activation, bound)
@@ -276,23 +229,11 @@ for _name, _run_of in (
     _implement(_name, _run_of)
 
 
-def _require_fit(
-    x,
-    topk_ids,
-    topk_weights,
-    w1,
-    w2,
-    group_name,
-    activation="silu",
-    bound=0,
-    over="error",
-    parallel="expert",
-    out_dtype=None,
-    nodes=0,
-) -> None:
+def _require_fit(x, topk_ids, topk_weights, w1, w2, group_name, *options, out_dtype=None, nodes=0) -> None:
     """A tracer, or a tensor of the device meta among others, is told what the call would be."""
     from ..ops.mixture_function import require_fit
 
+    activation, bound, over, parallel = _all(options)
     group = _traced_group(group_name, x)
     of_node = group.size // (nodes or _known(group, "nodes", 1))
     given = x, topk_ids, topk_weights, w1, w2
@@ -316,24 +257,12 @@ def _(x, topk_ids, topk_weights, w1, w2, scales, *others, out_dtype=None):
 
 
 @torch.library.register_fake("syncopate::moe_kept", lib=library)
-def _(
-    x,
-    topk_ids,
-    topk_weights,
-    w1,
-    w2,
-    group_name,
-    activation="silu",
-    bound=0,
-    over="error",
-    parallel="expert",
-    nodes=0,
-):
+def _(x, topk_ids, topk_weights, w1, w2, group_name, *options):
     from ..ops import mixture, mixture_function
 
-    _require_fit(
-        x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over, parallel, nodes=nodes
-    )
+    *options, nodes = _all(options, 0)
+    _require_fit(x, topk_ids, topk_weights, w1, w2, group_name, *options, nodes=nodes)
+    _, bound, _, parallel = options
     group = _traced_group(group_name, x)
     nodes = nodes or _known(group, "nodes", 1)
     of_nodes = group.parts.get("node") if nodes > 1 and isinstance(group, Group) else group
