@@ -23,6 +23,11 @@ struct Movement {
     double end_us = 0;    ///< when it has arrived
 };
 
+/// When a chunk may come into a node a second time. It has to be clear that what the receiver still lacks
+/// would take longer over its connections inside: `sparing`, if nothing else goes on. Where one search
+/// follows another on the machine, the crossing may end while the next one is under way: `eager`.
+enum class SecondCrossings : std::uint8_t { sparing, eager };
+
 /// Movements in order of start. `seed` 0: ties are broken by number, so that lists rotate; others: at random.
 /// Fails if some chunk cannot reach one that wants it, naming both (participants, not ranks).
 struct Unreachable {
@@ -35,10 +40,9 @@ struct Matching {
     std::vector<Unreachable> unreachable;  ///< the first one, if any
 };
 
-/// Every chunk to all participants; into each node once, and again only where what the receiver still lacks
-/// would clearly take longer over its connections inside.
+/// Every chunk to all participants; into each node once, and again only as `second_crossings` allows.
 [[nodiscard]] Matching spread_chunks(const HopNetwork& network, const std::vector<MovingChunk>& chunks,
-                                     std::uint64_t seed);
+                                     std::uint64_t seed, SecondCrossings second_crossings);
 
 /// Every chunk to its destination, each step on a shortest way (by time for the mean chunk, start-up
 /// included).

@@ -120,7 +120,7 @@ Result<SynthesisSteps> synthesis_steps(const SynthesisSearch& search, SynthesisP
                                            sums || search.by_sms);
     const auto match = [&](const HopNetwork& on, const std::vector<MovingChunk>& moving, std::uint64_t seed) {
         return pattern == SynthesisPattern::send ? send_chunks(on, moving, seed)
-                                                 : spread_chunks(on, moving, seed);
+                                                 : spread_chunks(on, moving, seed, search.second_crossings);
     };
     SYNCOPATE_TAKE(Matching matching, best_of(search, network, chunks, match));
     if (sums) turn_round(matching);

@@ -45,7 +45,8 @@ struct SynthesisSearch {
     const std::vector<std::int32_t>& members;  ///< by participant: its device
     std::uint64_t seed = 0;
     std::int32_t attempts = 0;  ///< of which the fastest is kept; 0: as many as a second or so allows
-    bool by_sms = false;        ///< the SMs move chunks, not the copy engines; sums are theirs in any case
+    SecondCrossings second_crossings = SecondCrossings::sparing;  ///< where spreading and summing
+    bool by_sms = false;  ///< the SMs move chunks, not the copy engines; sums are theirs in any case
 };
 
 /// Fails (ErrorClass::usage) where some chunk has no way, naming the ranks.

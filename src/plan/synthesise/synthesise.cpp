@@ -9,6 +9,7 @@
 #include "plan/synthesise/hop_network.hpp"
 #include "plan/synthesise/synthesis_steps.hpp"
 #include "plan/synthesise/synthesised_plan.hpp"
+#include "plan/templates/broadcast_nodes.hpp"
 #include "plan/templates/broadcast_rounds.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/plan/templates/templates.hpp"
@@ -89,8 +90,10 @@ std::int32_t most_chunks(const SynthesiseOptions& options) {
 }
 
 /// `open`: the number of chunks is one of several that are tried; `network`: the ways of a broadcast.
-std::vector<SynthesisWay> ways(const SynthesiseOptions& options, bool open, const HopNetwork* network) {
+std::vector<SynthesisWay> ways(const Topology& topology, const SynthesiseOptions& options, bool open,
+                               const HopNetwork* network) {
     const bool rounds = network != nullptr && fits_rounds(*network);
+    const bool two = network != nullptr && two_nodes(*network, 0).has_value();
     std::vector<SynthesisWay> all{{}};
     const bool both = open && options.sms;
     if (options.kind == CollectiveKind::all_to_all && both) all.push_back({.both_engines = true});
@@ -98,11 +101,15 @@ std::vector<SynthesisWay> ways(const SynthesiseOptions& options, bool open, cons
         if (both) all.push_back({.both_engines = true});
         if (rounds) all.push_back({.rounds = true});
         if (rounds && both) all.push_back({.both_engines = true, .rounds = true});
+        if (two && both) all.push_back({.both_engines = true, .nodes = true});
     }
     if (options.kind != CollectiveKind::all_reduce) return all;
     const bool grouped = options.chunks <= kMostChunksGrouped;
-    for (std::int32_t groups = 2; grouped && groups <= std::min(options.chunks, kMostGroups); groups *= 2)
+    const bool nodes = topology.num_nodes() > 1;
+    for (std::int32_t groups = 2; grouped && groups <= std::min(options.chunks, kMostGroups); groups *= 2) {
         all.push_back({groups});
+        if (nodes) all.push_back({groups, SecondCrossings::eager});
+    }
     if (grouped || open) all.push_back({kAlongTrees});
     return all;
 }
@@ -123,7 +130,7 @@ Result<Plan> synthesise(const Mesh& mesh, const Tensor& tensor, const Topology& 
         network = hop_network(topology, participants(mesh, options), false);
     for (cut.chunks = open ? 1 : options.chunks; cut.chunks <= (open ? most_chunks(options) : options.chunks);
          cut.chunks *= 2) {
-        const std::vector<SynthesisWay> tried = ways(cut, open, network ? &*network : nullptr);
+        const std::vector<SynthesisWay> tried = ways(topology, cut, open, network ? &*network : nullptr);
         double fastest = kUnlimited;
         for (const SynthesisWay& way : tried) {
             Result<Plan> plan = synthesised_plan(mesh, tensor, topology, cut, way);

@@ -1,6 +1,7 @@
 #include "plan/synthesise/synthesised_plan.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "plan/model/cut.hpp"
 #include "plan/synthesise/hop_network.hpp"
 #include "plan/synthesise/synthesis_steps.hpp"
+#include "plan/templates/broadcast_nodes.hpp"
 #include "plan/templates/broadcast_rounds.hpp"
 #include "plan/templates/tree_steps.hpp"
 
@@ -43,7 +45,7 @@ public:
     }
 
     Result<Plan> make() {
-        if (way_.both_engines && way_.rounds) find_lead();
+        if (way_.both_engines && (way_.rounds || way_.nodes)) find_lead();
         SYNCOPATE_TRY(cut_chunks());
         if (!rows_fit_engine()) return synthesis_error(options_, "rows are no multiples of 16 bytes");
         hold();
@@ -53,6 +55,8 @@ public:
             case CollectiveKind::all_reduce: SYNCOPATE_TRY(all_reduce()); break;
             case CollectiveKind::all_to_all: SYNCOPATE_TRY(add(SynthesisPattern::send)); break;
             case CollectiveKind::broadcast:
+                SYNCOPATE_TRY(way_.nodes ? broadcast_over_nodes() : add(SynthesisPattern::spread));
+                break;
             case CollectiveKind::all_gather:
             case CollectiveKind::permute: SYNCOPATE_TRY(add(SynthesisPattern::spread)); break;
         }
@@ -89,7 +93,8 @@ private:
         const auto edge = [&](std::int64_t place) {
             return place == interval.end ? place : std::max(interval.begin, place / unit * unit);
         };
-        for (const Interval& wanted : split_evenly(interval.begin, interval.end, parts)) {
+        for (const Interval& wanted :
+             way_.nodes ? pairs_of(interval, parts) : split_evenly(interval.begin, interval.end, parts)) {
             const Interval part{edge(wanted.begin), edge(wanted.end)};
             const Chunk chunk{0, with_axis(frame, options_.axis, part)};
             if (is_empty(chunk.region)) continue;
@@ -123,6 +128,22 @@ private:
             if (engines_[i] == 1 && !(pitch && fits)) return false;
         }
         return true;
+    }
+
+    /// The interval in pairs for two nodes.
+    [[nodiscard]] std::vector<Interval> pairs_of(const Interval& interval, std::int32_t pairs) const {
+        std::vector<Interval> all;
+        double so_far = 0;
+        std::int64_t begin = interval.begin;
+        for (const double share : shares_of_pairs(count() / 2, pairs)) {
+            so_far += share;
+            const auto end =
+                interval.begin + std::llround(std::min(1.0, so_far) * static_cast<double>(interval.size()));
+            all.push_back({begin, end});
+            begin = end;
+        }
+        all.back().end = interval.end;
+        return all;
     }
 
     void add_chunk(const Chunk& chunk, std::int32_t origin, std::int32_t destination, std::int32_t engine) {
@@ -226,6 +247,33 @@ private:
         return Done{};
     }
 
+    /// Chunks 2p and 2p + 1 are the halves of pair p.
+    Status broadcast_over_nodes() {
+        const auto pairs = static_cast<std::int32_t>(chunks_.size() / 2);
+        const auto nodes = two_nodes(hop_network(topology_, members_, false), chunks_.front().origin);
+        if (!nodes || pairs != options_.chunks || chunks_.size() % 2 != 0 || pairs % (count() / 2) != 0 ||
+            engines_[chunks_.size() - 2] != 0) {
+            return synthesis_error(options_, "no pairs of chunks for two nodes fit");
+        }
+        std::vector<OpRef> refs;  // by step
+        for (const NodeStep& step : broadcast_nodes(*nodes, pairs)) {
+            const bool across = step.half == Half::both;
+            const std::int32_t chunk = 2 * step.pair + (step.half == Half::sms ? 1 : 0);
+            refs.push_back(push({.chunk = chunk, .from = step.from, .to = step.to}, Reduce::none,
+                                step.half == Half::sms ? Backend::tma_dedicated : Backend::automatic));
+            if (across) {
+                Op& op = plan_.ranks[at(refs.back().rank)].back();
+                const auto axis = static_cast<std::size_t>(options_.axis);
+                op.src.region[axis].end = regions_[static_cast<std::size_t>(chunk) + 1].region[axis].end;
+                op.dst = op.src;
+                for (const OpRef other : delivered(chunk + 1, step.from)) wait(step.from, other);
+                delivered(chunk + 1, step.to) = {refs.back()};
+            }
+            if (step.yields_to >= 0) wait(step.from, refs[at(step.yields_to)]);
+        }
+        return Done{};
+    }
+
     struct Found {
         SynthesisPattern pattern;
         std::vector<SynthesisStep> steps;
@@ -250,8 +298,9 @@ private:
                 broadcast_rounds(count(), chunks_.front().origin, static_cast<std::int32_t>(chunks.size()));
         } else {
             const Topology share = way_.both_engines ? half_of(topology_) : topology_;
-            Result<SynthesisSteps> found =
-                synthesis_steps({share, members_, options_.seed, options_.attempts, by_sms}, pattern, chunks);
+            Result<SynthesisSteps> found = synthesis_steps(
+                {share, members_, options_.seed, options_.attempts, way_.second_crossings, by_sms}, pattern,
+                chunks);
             if (!found) return synthesis_error(options_, found.error().message);
             result.steps = std::move(found->steps);
         }

@@ -18,10 +18,12 @@ inline constexpr std::int32_t kAlongTrees = 0;  ///< in place of a number of gro
 
 struct SynthesisWay {
     std::int32_t groups = 1;  ///< all_reduce: of chunks, which go one after another; or kAlongTrees
+    SecondCrossings second_crossings = SecondCrossings::sparing;
     /// Each chunk is cut in two, one half for the copy engines and one for the SMs, each searched for as if
     /// it had half of every link: what one of them leaves idle as it starts up, the other uses.
     bool both_engines = false;
     bool rounds = false;  ///< broadcast: in rounds (broadcast_rounds.hpp), not by search
+    bool nodes = false;   ///< broadcast with both engines: over two nodes (broadcast_nodes.hpp)
 };
 
 /// By participant: its rank.

@@ -18,15 +18,16 @@
 //       As described.
 //   broadcast
 //       As described, or, where all reach all through switches, in rounds
-//       (src/plan/templates/broadcast_rounds.hpp).
+//       (src/plan/templates/broadcast_rounds.hpp); over two nodes, with both engines, as drawn in
+//       src/plan/templates/broadcast_nodes.hpp.
 //   reduce_scatter
 //       An all-gather on the topology with its links reversed, run backwards: what spread a chunk from its
 //       owner now sums it up on the way to the owner.
 //   all_reduce
 //       reduce_scatter, then all_gather, of groups of chunks one after another, so that one group is spread
-//       while the next one is summed; as many groups as simulate fastest. Or, where each
-//       connection has its links to itself, along spanning trees that load them alike
-//       (src/plan/templates/tree_steps.hpp), if that simulates faster.
+//       while the next one is summed; as many groups as simulate fastest, and going into another node twice
+//       where that does. Or, where each connection has its links to itself, along spanning trees that load
+//       them alike (src/plan/templates/tree_steps.hpp), if that simulates faster.
 //   all_to_all
 //       Each chunk has one destination, and a shortest way there: those over the least loaded links (loads
 //       count by their squares), farthest chunks first.
