@@ -73,7 +73,10 @@ def check_operators(rank, size):
     op = sy.ops.Moe(*shape, group, activation="relu", tiling=TILING)
     ahead = sy.ops.Moe.bytes_ahead(*shape, size, nodes=NODES, device="host", tiling=TILING)
     expect(op.held_bytes() == ahead and group.memory()[0] >= ahead, f"{op.held_bytes()} bytes, {ahead} ahead")
-    expect(op.tiling == TILING and not op.calls_differ, f"{op.tiling}")
+    expect(
+        op.tiling == TILING and not op.calls_differ and op.rows >= size * T * K,
+        f"{op.tiling}, {op.rows} rows",
+    )
     for call in range(2):
         layer = Layer(size, experts, 20 + call)
         for name, ids in routings(size, experts, call).items():
@@ -109,6 +112,7 @@ def check_operators(rank, size):
         lambda: sy.ops.Moe(T, experts + 1, *shape[2:], group),
         f"E={experts + 1} experts are no multiple of {size}",
     )
+    refused(lambda: sy.ops.Moe(*shape, group, strategy=sy.Strategy(unfused=True)), "unfused: over nodes")
     refused(
         lambda: sy.ops.Moe(*shape, group, part="dispatch"), "part='dispatch' over nodes: call sy.ops.dispatch"
     )

@@ -112,6 +112,7 @@ class Moe(Stages):
             self.over_nodes = OverNodes(self, inner, self._what, **options)
             of_node = self.over_nodes.of_node
             self.strategy, self.tiling, self.programs = of_node.strategy, of_node.tiling, of_node.programs
+            self.rows = of_node.rows
             return
         self._names = self.stages[part]
         self._timing = timing(deadline, host_delay, seed)

@@ -18,6 +18,10 @@ ACTIVATIONS = {"silu": torch.nn.functional.silu, "relu": torch.relu, "": lambda 
 
 def require(op: Moe) -> None:
     """Raises ValueError where torch's libraries cannot run it."""
+    if op.group.part_of is not None:
+        raise ValueError(
+            "moe: unfused: over nodes a node's ranks have no process group of torch's: leave it out"
+        )
     if op.group.process_group is None:
         raise ValueError("moe: unfused: it takes a torch.distributed process group")
     if op.products is not None:
