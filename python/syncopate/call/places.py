@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -61,15 +60,6 @@ class OutputPlaces:
         return [
             (self.tensor, box, [b - f for (b, _), f in zip(box, first, strict=True)]) for box in self.boxes
         ]
-
-    def give(self, op: _syncopate.FusedOp, value: Any) -> None:
-        """Has `op` bring them into `value`, a tensor or a descriptor of one."""
-        base, (shape, strides) = base_of(value), shape_and_strides(value)
-        address, size = base.data_ptr(), base.element_size()
-        first = [0] * len(strides) if tuple(shape) == self.whole else self.first
-        for box in self.boxes:
-            skipped = sum((b - f) * s for (b, _), f, s in zip(box, first, strides, strict=True))
-            op.set_output(self.tensor, address + skipped * size, strides, box)
 
 
 def check_output(plan, rank, tensor, parameter, value, shape, dtype, device, ordinal) -> None:

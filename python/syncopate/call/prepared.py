@@ -23,7 +23,6 @@ from ..group import ANY_TIME, Group
 from ..host import interpreter
 from ..host.bounds import Bounds
 from .arguments import DTYPES, is_descriptor
-from .places import OutputPlaces
 from .stated import ADDRESSES, StatedKernel
 from .tuples import flat, nested
 
@@ -112,7 +111,6 @@ class Prepared:
             from ..torch import report
 
             report.crosses(group.rendezvous.caller or "a program", self._crossing(group))
-        self.outputs: dict[str, OutputPlaces] = {}  # of tensors that the kernels make
         self.executables: weakref.WeakSet[Any] = weakref.WeakSet()  # that call its op
         self.recorder: Any = None  # trace.Recorder, once a call was recorded
         self._packed: dict[Hashable, list[tuple]] | None = {} if group.device == "cuda" else None

@@ -193,10 +193,7 @@ class FusedKernel:
         prepared = None
         try:
             prepared, items = self._find(calls)
-            executable = self._executables.get(prepared)
-            if executable is None:
-                executable = self._executables[prepared] = self._executable(prepared, items)
-            if not executable.run(_tensors_in(items)):
+            if not self._executable(prepared, items).run(_tensors_in(items)):
                 for name, value in ((name, value) for given in items for name, value in given.items()):
                     if is_tensor(value):
                         places.require_memory(name, base_of(value))
@@ -223,6 +220,8 @@ class FusedKernel:
 
     def _executable(self, prepared: Prepared, items: Sequence[Mapping[str, Any]]) -> Executable:
         """Its operands: the tensors of all stages, in the order of their parameters."""
+        if prepared in self._executables:
+            return self._executables[prepared]
         operands = [
             self._operand(prepared, stage, name, value)
             for stage, given in zip(prepared.stages, items, strict=True)
@@ -230,10 +229,12 @@ class FusedKernel:
             if is_tensor(value)
         ]
         known = _without_tensors(items)
-        return Executable(prepared, operands, lambda tensors: _with_tensors(known, tensors))
+        made = Executable(prepared, operands, lambda tensors: _with_tensors(known, tensors))
+        self._executables[prepared] = made
+        return made
 
     def _operand(self, prepared: Prepared, stage: Any, name: str, value: Any) -> Operand:
-        """What the plan moves of it, as set_places says it."""
+        """What the plan moves of it."""
         laid = _laid_out(value)
         operand, tensor = Operand(name, laid.dtype, laid.shape), stage.bind.get(name)
         if tensor is None:
@@ -288,22 +289,9 @@ class FusedKernel:
         self._ended.clear()
         self._executables.clear()
 
-    def set_places(self, prepared: Prepared, items: Sequence[Mapping[str, Any]]) -> None:
+    def place(self, prepared: Prepared, items: Sequence[Mapping[str, Any]]) -> None:
         """Tells the op where its inputs and outputs are: in what the stages are given for the plan's tensors."""
-        produced = self.plan.produced
-        for stage, given in zip(prepared.stages, items, strict=True):
-            for parameter, tensor in stage.bind.items():
-                value = given[parameter]
-                address, (shape, strides) = base_of(value).data_ptr(), shape_and_strides(value)
-                if tensor not in produced:
-                    if tensor in self._held:
-                        prepared.op.set_input(tensor, address, strides)
-                    continue
-                if parameter in stage.accumulates:
-                    prepared.op.set_input(tensor, address, strides, [(0, n) for n in shape])
-                if tensor not in prepared.outputs:
-                    prepared.outputs[tensor] = OutputPlaces(self.plan, prepared.op.rank, tensor)
-                prepared.outputs[tensor].give(prepared.op, value)
+        self._executable(prepared, items).native.place(_tensors_in(items))
 
     def _find(self, calls: Sequence[Call]) -> tuple[Prepared, list[dict[str, Any]]]:
         if len(calls) != len(self.stages):

@@ -75,7 +75,7 @@ def record(fused: Any, grid: Any, *args: Any, **kwargs: Any) -> Trace:
     call = fused.call(0, grid, *args, **kwargs)
     prepared = fused.prepare_calls([call])
     items = flat(call.arguments)
-    fused.set_places(prepared, [items])
+    fused.place(prepared, [items])
     return recorder_of(prepared, call.options).call(prepared.arguments(0, items))
 
 
