@@ -1,16 +1,16 @@
-"""Host time of a call by the route that a user takes, without a GPU: on the driver stand-in of the tests, whose calls cost next to
-nothing. So it is what Python, torch and the library cost, whatever a driver costs on top.
+"""Host time of a call by the route that a user takes, without a GPU: on the driver stand-in of the tests, which only counts. So it is
+what Python, torch and the library cost, whatever a driver costs on top.
 
-    scripts/build fake_cuda && LD_LIBRARY_PATH=build/fake_driver .venv/bin/python bench/host_route.py [ROUNDS]
+    scripts/build fake_cuda && LD_LIBRARY_PATH=build/fake_driver .venv/bin/python bench/host_route.py [ROUNDS [ROWS]]
 
-Median us of the calling thread on rank 0 of two, driver calls of a call, and functions of Python that a call enters; `×`: over the custom op's. Figures
-of one run compare; a busy machine moves all.
+Least us of the calling thread on rank 0 of two, driver calls of a call, and functions of Python that a call enters; `×`: over the custom op's.
+`other tensors`: those of eight layers in turn. Figures of one run compare; a busy machine moves all.
 """
 
 from __future__ import annotations
 
 import ctypes
-import statistics
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,24 +27,27 @@ import fake_gpu  # noqa: E402
 import syncopate as sy  # noqa: E402
 from syncopate import ranks  # noqa: E402
 
-CALLS = 200
-SHAPES = {  # M, N, K of the product: little, as the stand-in copies what a GPU would
-    "matmul_reduce_scatter": (64, 256, 256),
-    "matmul_all_reduce": (64, 256, 256),
-    "all_gather_matmul": (64, 256, 256),
-}
+CALLS, LAYERS = 200, 8
+M, N, K = int(sys.argv[2]) if sys.argv[2:] else 64, 256, 256
+PRODUCTS = ("matmul_reduce_scatter", "matmul_all_reduce", "all_gather_matmul")
+
+
+def only_count(on: bool) -> None:
+    ctypes.CDLL("libcuda.so.1")["_ZN9fake_cuda10only_countEb"](on)
 
 
 def us_of(call: Callable[[], Any], rounds: int) -> float:
-    for _ in range(5):
+    for _ in range(5 * LAYERS):
         call()
     times = []
+    only_count(True)
     for _ in range(rounds):
         begin = thread_time()
         for _ in range(CALLS):
             call()
         times.append((thread_time() - begin) / CALLS * 1e6)
-    return statistics.median(times)
+    only_count(False)
+    return min(times)
 
 
 def entered(call: Callable[[], Any]) -> int:
@@ -70,13 +73,13 @@ def driver_calls(call: Callable[[], Any]) -> int:
 
 
 def routes(name: str, group: Any) -> dict[str, Callable[[], Any]]:
-    m, n, k = SHAPES[name]
     size = dist.get_world_size()
-    rows = m // size if name.startswith("all_gather") else m
-    x, w = fake_gpu.zeros(rows, k), fake_gpu.zeros(k, n)
+    rows = M // size if name.startswith("all_gather") else M
+    x, w = fake_gpu.zeros(rows, K), fake_gpu.zeros(K, N)
+    layers = itertools.cycle([(fake_gpu.zeros(rows, K), fake_gpu.zeros(K, N)) for _ in range(LAYERS)])
     leaf = w.clone().as_subclass(fake_gpu.GpuTensor).requires_grad_()
     kind = "".join(part.capitalize() for part in name.split("_"))
-    object_ = getattr(sy.ops, kind)(m, n, k, torch.bfloat16, group, strategy=fake_gpu.usual_strategy(name))
+    object_ = getattr(sy.ops, kind)(M, N, K, torch.bfloat16, group, strategy=fake_gpu.usual_strategy(name))
     function, op = getattr(sy.ops, name), getattr(torch.ops.syncopate, name)
     y, group_name = object_(x, w), dist.group.WORLD.group_name
 
@@ -89,6 +92,7 @@ def routes(name: str, group: Any) -> dict[str, Callable[[], Any]]:
 
     return {
         "custom op, no grad": without(lambda: op(x, w, group_name)),
+        "custom op, other tensors": without(lambda: op(*next(layers), group_name)),
         "custom op, grad mode": lambda: op(x, w, group_name),
         "custom op, recorded": lambda: op(x, leaf, group_name),
         "function": lambda: function(x, w, group),
@@ -127,16 +131,16 @@ def on_rank(place: ranks.Place) -> None:
     fake_gpu.with_custom_ops()
     group = sy.group.of_process_group(dist.group.WORLD, "cuda")
     rounds = int(sys.argv[1]) if sys.argv[1:] else 15
-    for name in [*SHAPES, "attention"]:
+    for name in [*PRODUCTS, "attention"]:
         base = None
-        for title, call in (routes(name, group) if name in SHAPES else attention_routes(group)).items():
+        for title, call in (routes(name, group) if name in PRODUCTS else attention_routes(group)).items():
             for _ in range(3):
                 call()
             dist.barrier()
             us, driver, python = us_of(call, rounds), driver_calls(call), entered(call)
             base = base or us
             if place.rank == 0:
-                print(f"{name:22} {title:22} {us:7.1f} us  × {us / base:4.2f}  {driver:3} driver calls {python:3} of Python", flush=True)  # fmt: skip
+                print(f"{name:22} {title:24} {us:7.1f} us  × {us / base:4.2f}  {driver:3} driver calls {python:3} of Python", flush=True)  # fmt: skip
     dist.barrier()
 
 

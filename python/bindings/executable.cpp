@@ -122,8 +122,9 @@ bool run(Executable& executable, nb::handle tensors, std::optional<CudaStream> s
     if (!given.read(executable, tensors)) return false;
     const CudaStream number = stream ? *stream : given.current_stream();
     const GilReleased released;
-    if (!executable.check(given.all()) || !executable.form_of(given.all())) return false;
-    unwrap(executable.run(given.all(), number));
+    const std::optional<std::size_t> form = executable.takes(given.all());
+    if (!form) return false;
+    unwrap(executable.run_taken(given.all(), *form, number));
     return true;
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -198,13 +199,14 @@ nb::object call_known(nb::handle called, nb::handle tensors, nb::object out) {
     given[count++] = {result.address, result.shape, result.strides};
     const std::span<const runtime::CallTensor> all(given.data(), count);
     runtime::Executable& executable = *known->executable;
-    if (!executable.check(all) || !executable.form_of(all)) return nb::none();
+    const std::optional<std::size_t> form = executable.takes(all);
+    if (!form) return nb::none();
     if (is_given) mark_written(out);
     failed = known->token;
     Status ran = Done{};
     {
         const GilReleased released;
-        ran = executable.run(all, call.tensors[0].current_stream());
+        ran = executable.run_taken(all, *form, call.tensors[0].current_stream());
     }
     if (!ran) failed = known->token;  // another thread's call may have been meanwhile
     unwrap(ran);

@@ -108,9 +108,10 @@ bool run_executable(void* handle, const TensorArgument* tensors, std::size_t cou
         given[i] = {
             tensors[i].address, {tensors[i].sizes, tensors[i].axes}, {tensors[i].strides, tensors[i].axes}};
     const std::span<const runtime::CallTensor> all(given, count);
-    if (!executable->check(all) || !executable->form_of(all)) return false;
+    const std::optional<std::size_t> form = executable->takes(all);
+    if (!form) return false;
     try {
-        Status ran = executable->run(all, stream);
+        const Status ran = executable->run_taken(all, *form, stream);
         if (ran) return true;
         const GilHeld gil;
         const std::shared_ptr<runtime::FusedOp> op = executable->shared_op();

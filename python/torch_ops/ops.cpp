@@ -121,6 +121,34 @@ bool knows_rows(const std::string& rows) {
     return known_rows().contains(rows);
 }
 
+/// Writes a call's key: words, and texts between them.
+class KeyWriter {
+public:
+    explicit KeyWriter(std::string& key) : key_(key) { key_.clear(); }
+    ~KeyWriter() { flush(); }
+    KeyWriter(const KeyWriter&) = delete;
+    KeyWriter& operator=(const KeyWriter&) = delete;
+    void put(std::int64_t word) {
+        if (count_ == words_.size()) flush();
+        words_[count_++] = word;
+    }
+    void put(const std::string& text) {
+        put(static_cast<std::int64_t>(text.size()));
+        flush();
+        key_ += text;
+    }
+
+private:
+    void flush() {
+        key_.append(reinterpret_cast<const char*>(words_.data()), count_ * sizeof(std::int64_t));
+        count_ = 0;
+    }
+
+    std::string& key_;
+    std::array<std::int64_t, 64> words_;
+    std::size_t count_ = 0;
+};
+
 /// The arguments of one call.
 class Arguments {
 public:
@@ -129,7 +157,9 @@ public:
         for (std::size_t i = 0; i < count_; ++i) add_tensors(values_[i], op.letters[i]);
         require_tensors();
     }
-    [[nodiscard]] std::span<const Tensor* const> tensors() const { return tensors_; }
+    [[nodiscard]] std::span<const Tensor* const> tensors() const {
+        return {tensors_.begin(), tensors_.size()};
+    }
     [[nodiscard]] const std::string& module() const { return text(op_.module); }
     [[nodiscard]] const std::string& rows() const { return text(op_.rows); }
     [[nodiscard]] AskedCall asked() const {
@@ -162,18 +192,15 @@ public:
 
     /// All that says how the call is carried out.
     void key(std::string& key, std::size_t number, std::uint64_t stream) const {
-        key.clear();
-        const auto put = [&](std::int64_t word) {
-            key.append(reinterpret_cast<const char*>(&word), sizeof(word));
-        };
+        KeyWriter writer(key);
+        const auto put = [&](std::int64_t word) { writer.put(word); };
         put(static_cast<std::int64_t>(number));
         put(static_cast<std::int64_t>(stream));
         put(generation.load(std::memory_order_relaxed));
         for (std::size_t i = 0; i < count_; ++i) {
             if (static_cast<int>(i) == op_.module || static_cast<int>(i) == op_.rows) continue;
             if (const auto* one = std::get_if<std::string>(&values_[i])) {
-                put(static_cast<std::int64_t>(one->size()));
-                key += *one;
+                writer.put(*one);
             } else if (const auto* integer = std::get_if<std::int64_t>(&values_[i])) {
                 put(1);
                 put(*integer);
@@ -237,7 +264,7 @@ private:
     const Op& op_;
     std::size_t count_;
     std::array<Value, kMostArguments> values_;
-    std::vector<const Tensor*> tensors_;
+    Few<const Tensor*, 8> tensors_;
 };
 
 std::uint64_t stream_of(const Tensor& tensor) {
@@ -251,7 +278,7 @@ std::uint64_t stream_of(const Tensor& tensor) {
     return reinterpret_cast<std::uint64_t>(stream);
 }
 
-void put_results(const Op& op, std::vector<Tensor> results, StableIValue* stack) {
+void put_results(const Op& op, Results results, StableIValue* stack) {
     if (!returns_list(op)) {
         for (std::size_t i = 0; i < results.size(); ++i)
             stack[i] = reinterpret_cast<StableIValue>(results[i].release());
@@ -338,7 +365,7 @@ void run_raw(const Op& op, std::size_t number, StableIValue* stack) {
 /// What a result is where an error waits for the outermost call.
 void put_nothing(const Op& op, StableIValue* stack) {
     constexpr std::int64_t kNone[] = {0};
-    std::vector<Tensor> results;
+    Results results;
     for (int i = 0; i < (op.result == kPair ? 2 : 1); ++i)
         results.push_back(empty(kNone, 6, 0, 0));  // fp32 on the CPU: nobody looks at it
     put_results(op, std::move(results), stack);

@@ -84,7 +84,8 @@ Tensor cloned(const Tensor& tensor) {
 class Variables {
 public:
     Variables(const Known& known, std::span<const Tensor* const> inputs)
-        : borrowed_(known.recipe.variables, nullptr), made_(known.recipe.variables) {
+        : borrowed_(static_cast<std::size_t>(known.recipe.variables)),
+          made_(static_cast<std::size_t>(known.recipe.variables)) {
         std::copy(inputs.begin(), inputs.end(), borrowed_.begin());
         for (std::size_t i = 0; i < known.constants.size(); ++i)
             borrowed_[static_cast<std::size_t>(known.recipe.constants[i].first)] = &known.constants[i];
@@ -106,8 +107,9 @@ public:
     }
 
 private:
-    std::vector<const Tensor*> borrowed_;
-    std::vector<Tensor> made_;
+    static constexpr std::size_t kUsual = 8;
+    Few<const Tensor*, kUsual> borrowed_;
+    Few<Tensor, kUsual> made_;
 };
 
 StableIValue given(const StepArgument& argument, const Variables& variables) {
@@ -168,12 +170,13 @@ std::atomic<RunExecutable> run_executable{nullptr};
 Known::Known(Recipe made) : recipe(std::move(made)) {
     for (const auto& [number, handle] : recipe.constants)
         constants.emplace_back(static_cast<AtenTensorHandle>(handle));
+    for (const Tensor& constant : constants) constant.ask();
 }
 
 Known::~Known() = default;
 
-std::optional<std::vector<Tensor>> carry_out(Known& known, std::span<const Tensor* const> inputs,
-                                             std::uint64_t stream, const std::string& module) {
+std::optional<Results> carry_out(Known& known, std::span<const Tensor* const> inputs, std::uint64_t stream,
+                                 const std::string& module) {
     const Recipe& recipe = known.recipe;
     Variables variables(known, inputs);
     for (const Step& step : recipe.steps) {
@@ -197,7 +200,7 @@ std::optional<std::vector<Tensor>> carry_out(Known& known, std::span<const Tenso
             case Step::Kind::call: call_step(step, variables); break;
         }
     }
-    std::vector<Tensor> results;
+    Results results;
     for (const int number : recipe.results) results.push_back(variables.result(number));
     return results;
 }

@@ -30,8 +30,8 @@ struct Known {
 extern std::atomic<RunExecutable> run_executable;
 
 /// Carries out one call of `inputs`, which live meanwhile (null: none was given). nullopt: its executable does not take them.
-std::optional<std::vector<Tensor>> carry_out(Known& known, std::span<const Tensor* const> inputs,
-                                             std::uint64_t stream, const std::string& module);
+std::optional<Results> carry_out(Known& known, std::span<const Tensor* const> inputs, std::uint64_t stream,
+                                 const std::string& module);
 
 /// The recipe of a call by its key; null: there is none.
 std::shared_ptr<Known> find(const std::string& key);

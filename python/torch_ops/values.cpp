@@ -73,9 +73,7 @@ StableIValue boxed(StableIValue value) { return as_value(new StableIValue(value)
 
 }  // namespace
 
-Tensor::~Tensor() {
-    if (handle_ != nullptr) (void)torch_api().aoti_torch_delete_tensor_object(handle_);
-}
+void Tensor::give_back() { (void)torch_api().aoti_torch_delete_tensor_object(handle_); }
 
 Tensor Tensor::another() const {
     AtenTensorHandle made = nullptr;
@@ -84,48 +82,56 @@ Tensor Tensor::another() const {
 }
 
 bool Tensor::is_defined() const {
-    std::int32_t found = 0;
-    return torch_api().aoti_torch_get_device_type(handle_, &found) == 0;
+    return known_.device_type >= 0 ||
+           torch_api().aoti_torch_get_device_type(handle_, &known_.device_type) == 0;
 }
 
 std::span<const std::int64_t> Tensor::sizes() const {
-    std::int64_t axes = 0;
-    std::int64_t* sizes = nullptr;
-    require(torch_api().aoti_torch_get_dim(handle_, &axes), "reading a tensor's shape");
-    require(torch_api().aoti_torch_get_sizes(handle_, &sizes), "reading a tensor's shape");
-    return {sizes, static_cast<std::size_t>(axes)};
+    if (known_.sizes == nullptr) {
+        require(torch_api().aoti_torch_get_dim(handle_, &known_.axes), "reading a tensor's shape");
+        require(torch_api().aoti_torch_get_sizes(handle_, &known_.sizes), "reading a tensor's shape");
+    }
+    return {known_.sizes, static_cast<std::size_t>(known_.axes)};
 }
 
 std::span<const std::int64_t> Tensor::strides() const {
-    std::int64_t axes = 0;
-    std::int64_t* strides = nullptr;
-    require(torch_api().aoti_torch_get_dim(handle_, &axes), "reading a tensor's strides");
-    require(torch_api().aoti_torch_get_strides(handle_, &strides), "reading a tensor's strides");
-    return {strides, static_cast<std::size_t>(axes)};
+    if (known_.strides == nullptr)
+        require(torch_api().aoti_torch_get_strides(handle_, &known_.strides), "reading a tensor's strides");
+    return {known_.strides, sizes().size()};
 }
 
 std::int32_t Tensor::dtype() const {
-    std::int32_t found = 0;
-    require(torch_api().aoti_torch_get_dtype(handle_, &found), "reading a tensor's dtype");
-    return found;
+    if (known_.dtype < 0)
+        require(torch_api().aoti_torch_get_dtype(handle_, &known_.dtype), "reading a tensor's dtype");
+    return known_.dtype;
 }
 
 std::int32_t Tensor::device_type() const {
-    std::int32_t found = 0;
-    require(torch_api().aoti_torch_get_device_type(handle_, &found), "reading a tensor's device");
-    return found;
+    if (known_.device_type < 0)
+        require(torch_api().aoti_torch_get_device_type(handle_, &known_.device_type),
+                "reading a tensor's device");
+    return known_.device_type;
 }
 
 std::int32_t Tensor::device_index() const {
-    std::int32_t found = 0;
-    require(torch_api().aoti_torch_get_device_index(handle_, &found), "reading a tensor's device");
-    return found;
+    if (known_.device_index == -2)
+        require(torch_api().aoti_torch_get_device_index(handle_, &known_.device_index),
+                "reading a tensor's device");
+    return known_.device_index;
 }
 
 std::uint64_t Tensor::address() const {
-    void* found = nullptr;
-    require(torch_api().aoti_torch_get_data_ptr(handle_, &found), "reading a tensor's address");
-    return reinterpret_cast<std::uint64_t>(found);
+    if (known_.address == nullptr)
+        require(torch_api().aoti_torch_get_data_ptr(handle_, &known_.address), "reading a tensor's address");
+    return reinterpret_cast<std::uint64_t>(known_.address);
+}
+
+void Tensor::ask() const {
+    (void)strides();
+    (void)dtype();
+    (void)device_type();
+    (void)device_index();
+    (void)address();
 }
 
 Tensor empty(std::span<const std::int64_t> sizes, std::int32_t dtype, std::int32_t device_type,

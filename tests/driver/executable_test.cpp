@@ -89,12 +89,12 @@ struct Arrays {
 
 /// `judge(executable, seen)` on each of two ranks; `seen` is what the last launch of the kernel was given.
 template <typename Judge>
-void on_two_gpus(Judge judge) {
+void on_two_gpus(Judge judge, plan::Backend backend = plan::Backend::copy_engine) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(2), [&](int rank) {
         const auto heap = make_gpu_heap(directory.path(), rank);
         RANK_CHECK(heap, heap.error().to_string());
-        const fuse::Schedule schedule = testing::gathered(plan::Backend::copy_engine);
+        const fuse::Schedule schedule = testing::gathered(backend);
         auto op = FusedOp::create(*heap, schedule, {.name = "op"});
         RANK_CHECK(op, op.error().to_string());
         auto made = Executable::make(std::shared_ptr<FusedOp>(std::move(*op)), program_of(rank));
@@ -136,6 +136,28 @@ TEST(AnExecutable, WritesWhatFollowsTheTensorsOfACallAndLeavesTheRest) {
         }
         return executable.calls() == 3 && !executable.captured();
     });
+}
+
+/// What its own thread and stream are is asked once, also with the calls whose kernels wait for other ranks, which take turns.
+TEST(AnExecutable, AsksTheDriverOnceACallForContextAndCapture) {
+    for (const plan::Backend backend : {plan::Backend::copy_engine, plan::Backend::tma_dedicated}) {
+        on_two_gpus(
+            [](Executable& executable, const Given&) {
+                static const Arrays arrays;
+                const auto asked = [&](GraphUse use, std::size_t number) {
+                    executable.use_graphs(use);
+                    const std::size_t before[] = {fake_cuda::calls_of("cuCtxGetCurrent"),
+                                                  fake_cuda::calls_of("cuStreamIsCapturing")};
+                    RANK_CHECK(executable.run(arrays.call(number), 0), "a call");
+                    RANK_CHECK(fake_cuda::calls_of("cuCtxGetCurrent") == before[0] + 1, "its context");
+                    RANK_CHECK(fake_cuda::calls_of("cuStreamIsCapturing") == before[1] + 1, "its stream");
+                    return true;
+                };
+                return asked(GraphUse::never, 0) && asked(GraphUse::never, 1) &&
+                       asked(GraphUse::of_many, 0) && asked(GraphUse::of_many, 0);
+            },
+            backend);
+    }
 }
 
 TEST(AnExecutable, RefusesTensorsThatAreNotItsOperandsBeforeACallBegins) {

@@ -342,21 +342,40 @@ CUresult TensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_t,
     return CUDA_SUCCESS;
 }
 
-template <auto kFunction>
-struct MayFail;
-template <typename... Given, CUresult (*kFunction)(Given...)>
-struct MayFail<kFunction> {
+std::atomic<bool> counting{false};
+
+enum class Kind { cannot_fail, may_fail, enqueues };
+
+template <auto kFunction, Kind kKind>
+struct Called;
+template <typename... Given, CUresult (*kFunction)(Given...), Kind kKind>
+struct Called<kFunction, kKind> {
     static inline const char* name = "";
+    static inline std::atomic<std::size_t> times{0};
     static CUresult call(Given... given) {
-        return fails(name) ? CUDA_ERROR_LAUNCH_FAILED : kFunction(given...);
+        times.fetch_add(1, std::memory_order_relaxed);
+        if (counting) return kKind == Kind::enqueues ? CUDA_SUCCESS : kFunction(given...);
+        return kKind != Kind::cannot_fail && fails(name) ? CUDA_ERROR_LAUNCH_FAILED : kFunction(given...);
     }
 };
 
+std::map<std::string, std::atomic<std::size_t>*>& counters() {
+    static std::map<std::string, std::atomic<std::size_t>*> made;
+    return made;
+}
+
+template <auto kFunction, Kind kKind>
+std::pair<const std::string, void*> entry(const char* name) {
+    using Made = Called<kFunction, kKind>;
+    Made::name = name;
+    counters()[name] = &Made::times;
+    return {name, reinterpret_cast<void*>(&Made::call)};
+}
+
 const std::map<std::string, void*>& functions() {
-#define MAY_FAIL(function) \
-    {"cu" #function,       \
-     (MayFail<&function>::name = "cu" #function, reinterpret_cast<void*>(&MayFail<&function>::call))}
-#define CANNOT_FAIL(function) {"cu" #function, reinterpret_cast<void*>(&function)}
+#define MAY_FAIL(function) entry<&function, Kind::may_fail>("cu" #function)
+#define ENQUEUES(function) entry<&function, Kind::enqueues>("cu" #function)
+#define CANNOT_FAIL(function) entry<&function, Kind::cannot_fail>("cu" #function)
     static const std::map<std::string, void*> all{
         CANNOT_FAIL(GetErrorName),
         CANNOT_FAIL(GetErrorString),
@@ -396,19 +415,19 @@ const std::map<std::string, void*>& functions() {
         MAY_FAIL(MemAlloc),
         MAY_FAIL(MemHostAlloc),
         MAY_FAIL(MemHostGetDevicePointer),
-        MAY_FAIL(MemcpyHtoDAsync),
+        ENQUEUES(MemcpyHtoDAsync),
         MAY_FAIL(MemcpyDtoHAsync),
-        MAY_FAIL(MemcpyDtoDAsync),
-        MAY_FAIL(Memcpy2DAsync),
-        MAY_FAIL(Memcpy3DAsync),
-        MAY_FAIL(MemsetD8Async),
+        ENQUEUES(MemcpyDtoDAsync),
+        ENQUEUES(Memcpy2DAsync),
+        ENQUEUES(Memcpy3DAsync),
+        ENQUEUES(MemsetD8Async),
         MAY_FAIL(StreamCreateWithPriority),
         MAY_FAIL(StreamSynchronize),
-        MAY_FAIL(StreamWaitEvent),
+        ENQUEUES(StreamWaitEvent),
         MAY_FAIL(StreamIsCapturing),
-        MAY_FAIL(StreamBatchMemOp),
+        ENQUEUES(StreamBatchMemOp),
         MAY_FAIL(EventCreate),
-        MAY_FAIL(EventRecord),
+        ENQUEUES(EventRecord),
         MAY_FAIL(EventQuery),
         MAY_FAIL(EventElapsedTime),
         MAY_FAIL(StreamBeginCapture),
@@ -416,18 +435,19 @@ const std::map<std::string, void*>& functions() {
         CANNOT_FAIL(ThreadExchangeStreamCaptureMode),
         MAY_FAIL(StreamEndCapture),
         MAY_FAIL(GraphInstantiateWithFlags),
-        MAY_FAIL(GraphLaunch),
+        ENQUEUES(GraphLaunch),
         MAY_FAIL(ModuleLoadData),
         MAY_FAIL(ModuleGetFunction),
         MAY_FAIL(FuncLoad),
         MAY_FAIL(FuncGetAttribute),
         MAY_FAIL(FuncSetAttribute),
         MAY_FAIL(FuncSetCacheConfig),
-        MAY_FAIL(LaunchKernelEx),
+        ENQUEUES(LaunchKernelEx),
         MAY_FAIL(OccupancyMaxActiveBlocksPerMultiprocessor),
         MAY_FAIL(TensorMapEncodeTiled),
     };
 #undef MAY_FAIL
+#undef ENQUEUES
 #undef CANNOT_FAIL
     return all;
 }
@@ -435,6 +455,13 @@ const std::map<std::string, void*>& functions() {
 }  // namespace
 
 void on_launch(std::function<void(const std::string&, void**)> play) { player() = std::move(play); }
+
+void only_count(bool on) { counting = on; }
+
+std::size_t calls_of(const char* function) {
+    (void)functions();
+    return counters().at(function)->load();
+}
 
 std::size_t num_calls() {
     const std::lock_guard lock(state().mutex);

@@ -13,6 +13,13 @@ namespace fake_cuda {
 /// Calls so far of those that may fail. What frees or asks for the text of an error does not.
 std::size_t num_calls();
 
+/// Calls so far of one function, by the driver's name for it, also of those that do not fail.
+std::size_t calls_of(const char* function);
+
+/// From now on what would be enqueued is only counted: nothing is copied, launched or noted, and no call fails. So a bench sees what
+/// its own side costs.
+void only_count(bool on);
+
 /// The call of this number fails, counted as num_calls() does; 0: none does. `from_then_on`: so do all after
 /// it, as when a kernel has failed on a GPU.
 void fail(std::size_t number, bool from_then_on = false);

@@ -40,7 +40,13 @@ def check(place: ranks.Place) -> None:
     for index in range(1, 4):
         expect(group.release() == used, "not all was released")
         expect(group.memory() == (used, used), f"while it is away: {group.memory()}")
-        refuses(lambda: op(numbers((M, K), 0, torch.float32), ws[rank]), "has been released")
+        refuses(
+            lambda: op(numbers((M, K), 0, torch.float32), ws[rank]),
+            "matmul_all_reduce [",
+            "the group's memory has been released",
+        )
+        another = ops.AllGatherMatmul(M, N, K, torch.float32, group)
+        refuses(another.prepare, "all_gather_matmul [", "memory has been released")
         expect(group.restore() == used, "not all was restored")
         call(index)
     group.set_budget(used)
@@ -56,13 +62,14 @@ def check(place: ranks.Place) -> None:
     op.close()
 
 
-def refuses(work, text: str) -> None:
+def refuses(work, *said: str) -> None:
     try:
         work()
     except Exception as error:  # noqa: BLE001
-        expect(text in str(error), f"expected {text!r}, got {error!r}")
+        missing = [text for text in said if text not in str(error)]
+        expect(not missing, f"expected {missing}, got {error!r}")
         return
-    expect(False, f"nothing was refused: {text}")
+    expect(False, f"nothing was refused: {said}")
 
 
 if __name__ == "__main__":

@@ -83,8 +83,9 @@ bool run_executable(void* handle, const torch_ops::TensorArgument* tensors, std:
         given[i] = {
             tensors[i].address, {tensors[i].sizes, tensors[i].axes}, {tensors[i].strides, tensors[i].axes}};
     const std::span<const runtime::CallTensor> all(given.data(), count);
-    if (!executable->check(all) || !executable->form_of(all)) return false;
-    if (const Status ran = executable->run(all, stream); !ran)
+    const std::optional<std::size_t> form = executable->takes(all);
+    if (!form) return false;
+    if (const Status ran = executable->run_taken(all, *form, stream); !ran)
         throw std::runtime_error(ran.error().to_string() + (module.empty() ? "" : " (in " + module + ")"));
     return true;
 }

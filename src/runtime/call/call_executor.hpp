@@ -17,8 +17,8 @@ class CallExecutor {
 public:
     virtual ~CallExecutor() = default;
 
-    /// Copies `inputs`, then begins; on host, Done also means that the waits were over.
-    virtual Status begin(CudaStream stream, std::span<const StridedCopy* const> inputs) = 0;
+    /// Copies `inputs`, then begins; on host, Done also means that the waits were over. `capture`: of the stream.
+    virtual Status begin(CudaStream stream, std::span<const StridedCopy* const> inputs, Capture capture) = 0;
     /// Ends, then copies `outputs`. `ran`: the kernel was launched; without it the op is given up on all
     /// ranks, as what it should have made never comes.
     virtual Status end(CudaStream stream, std::span<const StridedCopy* const> outputs, bool ran) = 0;

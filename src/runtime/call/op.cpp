@@ -93,19 +93,38 @@ std::span<const std::int32_t> FusedOp::table(std::size_t stage) const {
 
 Status FusedOp::set_input(std::string_view name, const plan::Region& region, std::uint64_t address,
                           std::span<const std::int64_t> strides) {
-    return buffers_->set_input(name, region, address, strides);
+    SYNCOPATE_TAKE(const std::size_t place, buffers_->place_of(name, region));
+    return buffers_->set_input(place, address, strides);
 }
 
 Status FusedOp::set_input(std::string_view name, std::uint64_t address,
                           std::span<const std::int64_t> strides) {
-    return buffers_->set_input(name, address, strides);
+    SYNCOPATE_TAKE(const std::optional<std::size_t> place, buffers_->initial_place_of(name));
+    return place ? buffers_->set_input(*place, address, strides) : Status(Done{});
 }
 
 void FusedOp::clear_inputs() { buffers_->clear_inputs(); }
 
 Status FusedOp::set_output(std::string_view name, const plan::Region& region, std::uint64_t address,
                            std::span<const std::int64_t> strides) {
-    return buffers_->set_output(name, region, address, strides);
+    SYNCOPATE_TAKE(const std::size_t place, buffers_->place_of(name, region));
+    return buffers_->set_output(place, address, strides);
+}
+
+Result<std::size_t> FusedOp::buffer_place(std::string_view tensor, const plan::Region& region) {
+    return buffers_->place_of(tensor, region);
+}
+
+Result<std::optional<std::size_t>> FusedOp::initial_place(std::string_view tensor) {
+    return buffers_->initial_place_of(tensor);
+}
+
+Status FusedOp::set_input(std::size_t place, std::uint64_t address, std::span<const std::int64_t> strides) {
+    return buffers_->set_input(place, address, strides);
+}
+
+Status FusedOp::set_output(std::size_t place, std::uint64_t address, std::span<const std::int64_t> strides) {
+    return buffers_->set_output(place, address, strides);
 }
 
 bool FusedOp::was_captured() const { return executor_->was_captured(); }
@@ -184,11 +203,11 @@ Status FusedOp::require_own() const {
         ErrorClass::usage};
 }
 
-Status FusedOp::begin_call(CudaStream stream) {
+Status FusedOp::begin_call(CudaStream stream, Capture capture) {
     SYNCOPATE_TRY(require_own());
     if (destroyed_) return usage_error(fmt::format("op '{}' has been destroyed", options_.name));
     SYNCOPATE_TRY(require_not_retired());
-    SYNCOPATE_TRY(heap_->require_there());
+    SYNCOPATE_TRY(require_memory());
     if (calling_) {
         return Error{fmt::format("op '{}': begin_call twice without end_call", options_.name),
                      {.rank = rank()},
@@ -200,7 +219,7 @@ Status FusedOp::begin_call(CudaStream stream) {
     }
     calling_ = true;
     const UserBuffers::CopyList copies = buffers_->copies_in();
-    const Status begun = executor_->begin(stream, copies.all());
+    const Status begun = executor_->begin(stream, copies.all(), capture);
     if (begun) {
         stream_ = stream;
         return begun;
@@ -236,7 +255,7 @@ Status FusedOp::call(CudaKernel& kernel, Grid grid, CudaStream stream, const Ker
     return call(std::span(&only, 1), stream);
 }
 
-Status FusedOp::call(std::span<const StageLaunch> stages, CudaStream stream) {
+Status FusedOp::call(std::span<const StageLaunch> stages, CudaStream stream, Capture capture) {
     if (stages.size() != schedule_.stages.size()) {
         return Error{fmt::format("op '{}': it has {} stages, {} kernels were given", options_.name,
                                  schedule_.stages.size(), stages.size()),
@@ -251,7 +270,7 @@ Status FusedOp::call(std::span<const StageLaunch> stages, CudaStream stream) {
         if (number + 1 < stages.size() && schedule_.stages[number + 1].overlaps)
             SYNCOPATE_TRY(stage.kernel->run_beside());
     }
-    SYNCOPATE_TRY(begin_call(stream));
+    SYNCOPATE_TRY(begin_call(stream, capture));
     Status launched = Done{};
     for (const StageLaunch& stage : stages) {
         // A later stage reads what the one before it wrote, so it starts when that one has ended, unless it
@@ -269,7 +288,7 @@ Status FusedOp::call(std::span<const StageLaunch> stages, CudaStream stream) {
 Status FusedOp::capture_call(std::span<const StageLaunch> stages, CudaStream stream) {
     captures_ = true;
     executor_->set_capturing(true);
-    const Status captured = call(stages, stream);
+    const Status captured = call(stages, stream, Capture::on);
     executor_->set_capturing(false);
     captures_ = false;
     return captured;
@@ -283,7 +302,7 @@ Status FusedOp::call_graph(CudaStream stream, const std::function<Status()>& lau
                      {.rank = rank()},
                      ErrorClass::usage};
     SYNCOPATE_TRY(require_not_retired());
-    SYNCOPATE_TRY(heap_->require_there());
+    SYNCOPATE_TRY(require_memory());
     if (watched_ != nullptr) {
         had_been_told_ = watch_->has_told(*watched_);
         SYNCOPATE_TRY(watch_->count_call(*watched_));

@@ -53,6 +53,14 @@ Error FusedOp::described(const FaultRecord& record, int of_rank) const {
     return error;
 }
 
+Status FusedOp::require_memory() const {
+    Status there = heap_->require_there();
+    if (there) return there;
+    Error error = there.error();
+    error.message = fmt::format("{}: {}", called(), error.message);
+    return error;
+}
+
 std::string FusedOp::called() const {
     const std::string name = fmt::format("op '{}'", options_.name);
     if (!options_.what.starts_with(name)) return options_.what.empty() ? name : options_.what;

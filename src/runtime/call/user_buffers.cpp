@@ -65,11 +65,14 @@ UserBuffers::UserBuffers(const SymmetricHeap& heap, const fuse::Schedule& schedu
                          const OpMemory& memory, CallExecutor& executor)
     : heap_(heap), schedule_(schedule), options_(options), memory_(memory), executor_(executor) {
     fetched_by_tiles_.assign(schedule_.tensors.size(), false);
+    if (const auto sum = std::ranges::find_if(transfers(), fuse::is_kernel_sum); sum != transfers().end())
+        kernel_sums_at_ = in_heap(sum->dst).address;
     if (schedule_.loads() && schedule_.loads()->own) {
         own_ = fuse::Place{rank(), schedule_.loads()->tensor, 0};  // any, unless some tile reads there
         for (const fuse::Slot& slot : schedule_.ranks[at(rank())].slots) {
             if (slot.from) own_ = slot.from;
         }
+        own_home_ = in_heap({own_->tensor, schedule_.tensors[at(own_->tensor)].whole()});
         return;
     }
     for (const fuse::RankSchedule& other : schedule_.ranks) {
@@ -106,9 +109,7 @@ bool UserBuffers::is_read_in_place(const Key& key, const Buffer& buffer) const {
            (!buffer.engine_reads || engine_from_ == key);
 }
 
-Result<UserBuffers::HeapBox> UserBuffers::place_of(std::string_view name, const plan::Region& region,
-                                                   std::span<const std::int64_t> strides,
-                                                   const char* what) const {
+Result<std::size_t> UserBuffers::place_of(std::string_view name, const plan::Region& region) {
     const auto tensor = std::ranges::find(schedule_.tensors, name, &plan::Tensor::name);
     if (tensor == schedule_.tensors.end())
         return Error{fmt::format("op '{}' has no tensor {}", options_.name, name)};
@@ -116,40 +117,107 @@ Result<UserBuffers::HeapBox> UserBuffers::place_of(std::string_view name, const 
         return Error{fmt::format("op '{}': region {} is not in tensor {}", options_.name,
                                  plan::to_string(region), name)};
     }
-    if (strides.size() != region.size()) {
-        return Error{fmt::format("op '{}', {} {}: {} strides for {} axes", options_.name, what, name,
-                                 strides.size(), region.size())};
+    Key key = key_of(static_cast<std::int32_t>(tensor - schedule_.tensors.begin()), region);
+    const auto [known, is_new] = numbers_.try_emplace(std::move(key), places_.size());
+    if (is_new) {
+        places_.push_back(std::make_unique<Place>(Place{.key = known->first,
+                                                        .tensor = &*tensor,
+                                                        .region = region,
+                                                        .box = in_heap({known->first.first, region})}));
     }
-    if (!strides.empty() && region.back().size() > 1 && strides.back() != 1) {
-        return Error{fmt::format(
-            "op '{}', {} {}: its last stride is {}, not 1; make it contiguous along its last axis",
-            options_.name, what, name, strides.back())};
-    }
-    HeapBox place{.tensor = &*tensor};
-    place.key = key_of(static_cast<std::int32_t>(tensor - schedule_.tensors.begin()), region);
-    place.box = in_heap({place.key.first, region});
-    return place;
+    return known->second;
 }
 
-Status UserBuffers::set_input(std::string_view name, const plan::Region& region, std::uint64_t address,
+Result<std::optional<std::size_t>> UserBuffers::initial_place_of(std::string_view name) {
+    if (!options_.initial) {
+        return Error{fmt::format("op '{}', input {}: it is not said which region rank {} holds; give it, or "
+                                 "OpOptions::initial",
+                                 options_.name, name, rank()),
+                     {.rank = rank()},
+                     ErrorClass::usage};
+    }
+    const auto tensor = std::ranges::find(schedule_.tensors, name, &plan::Tensor::name);
+    if (tensor == schedule_.tensors.end()) return std::optional<std::size_t>();
+    const std::optional<plan::Region> box =
+        initial_box(static_cast<std::int32_t>(tensor - schedule_.tensors.begin()));
+    if (!box) return std::optional<std::size_t>();
+    SYNCOPATE_TAKE(const std::size_t place, place_of(name, *box));
+    return std::optional(place);
+}
+
+Status UserBuffers::require_strides(const Place& place, std::span<const std::int64_t> strides,
+                                    const char* what) const {
+    if (strides.size() != place.region.size()) {
+        return Error{fmt::format("op '{}', {} {}: {} strides for {} axes", options_.name, what,
+                                 place.tensor->name, strides.size(), place.region.size())};
+    }
+    if (strides.empty() || place.region.back().size() <= 1 || strides.back() == 1) return Done{};
+    return Error{
+        fmt::format("op '{}', {} {}: its last stride is {}, not 1; make it contiguous along its last axis",
+                    options_.name, what, place.tensor->name, strides.back())};
+}
+
+UserBuffers::InputFacts UserBuffers::input_facts(const Place& place) const {
+    const std::int32_t tensor = place.key.first;
+    const plan::Region& region = place.region;
+    InputFacts facts;
+    facts.is_initial = region == initial_box(tensor).value_or(place.tensor->whole());
+    // What a rank holds from the start of the tensor that its kernel is given is read there by nobody but the
+    // tiles that read it where it is (fuse::load_given).
+    const bool own_part =
+        has_own_readers(tensor) && schedule_.loads()->tensor == tensor && region == initial_box(tensor);
+    facts.spared = options_.kept_tensors && !fetched_by_tiles_[at(tensor)] &&
+                   (own_part || std::ranges::find(*options_.kept_tensors, place.tensor->name) ==
+                                    options_.kept_tensors->end());
+    const auto reads = [&](const fuse::Transfer& transfer) {
+        return transfer.src_rank == rank() && transfer.src.tensor == tensor &&
+               plan::overlaps(transfer.src.region, region);
+    };
+    for (std::size_t other = 0; other < schedule_.ranks.size(); ++other) {
+        if (other == static_cast<std::size_t>(rank())) continue;
+        facts.spared = facts.spared && std::ranges::none_of(schedule_.ranks[other].transfers, reads);
+    }
+    const auto has = [&](const fuse::Transfer& transfer) {
+        return plan::contains(region, transfer.src.region) && !is_written(tensor, transfer.src.region);
+    };
+    for (std::size_t index = 0; index < transfers().size(); ++index) {
+        const fuse::Transfer& transfer = transfers()[index];
+        if (!reads(transfer)) continue;
+        const bool by_engine = is_engine_copy(transfer);
+        facts.readers.push_back({.index = index, .by_engine = by_engine, .can = !by_engine && has(transfer)});
+    }
+    facts.engine_can = std::ranges::all_of(transfers(), [&](const fuse::Transfer& transfer) {
+        return !is_engine_copy(transfer) || transfer.src_rank != rank() || transfer.src.tensor != tensor ||
+               has(transfer);
+    });
+    for (const plan::Chunk& border : schedule_.ranks[at(rank())].borders) {
+        if (border.tensor == tensor && plan::contains(region, border.region))
+            facts.borders.push_back(&border);
+    }
+    return facts;
+}
+
+Status UserBuffers::set_input(std::size_t number, std::uint64_t address,
                               std::span<const std::int64_t> strides) {
-    SYNCOPATE_TAKE(HeapBox place, place_of(name, region, strides, "input"));
+    Place& place = *places_.at(number);
+    SYNCOPATE_TRY(require_strides(place, strides, "input"));
     Buffer& input = inputs_[place.key];
     if (input.address == address && std::ranges::equal(input.strides, strides)) return Done{};
 
+    if (!place.as_input) place.as_input = input_facts(place);
     const BoxView from{address, place.box.shape, {strides.begin(), strides.end()}};
     input.address = address;
     input.strides.assign(strides.begin(), strides.end());
     input.copies.clear();
     Result<std::vector<StridedCopy>> copies =
         copies_between(from, place.box, plan::size_of(place.tensor->dtype));
-    Result<std::vector<StridedCopy>> borders = border_copies(place.key.first, region, from);
+    Result<std::vector<StridedCopy>> borders = border_copies(place, from);
     if (!copies || !borders) {
         input.address = 0;
         return copies ? borders.error() : copies.error();
     }
     input.borders = *std::move(borders);
-    input.spared = redirect_sources(place.key.first, region, from);
+    input.spared = redirect_sources(place, from);
     input.engine_reads = engine_from_ == place.key;
     const bool tiles_read = has_own_readers(place.key.first);
     if (tiles_read) own_from_.reset();
@@ -157,20 +225,19 @@ Status UserBuffers::set_input(std::string_view name, const plan::Region& region,
         const bool alone = std::ranges::count_if(inputs_, [&](const auto& other) {
                                return other.first.first == place.key.first;
                            }) == 1;
-        const BoxView whole = whole_of(from, *place.tensor, region);
-        if (alone && serves_tiles(place, region, whole)) own_from_ = whole;
+        const BoxView whole = whole_of(from, *place.tensor, place.region);
+        if (alone && serves_tiles(place, whole)) own_from_ = whole;
     }
     if (!same_place(from, place.box)) input.copies = std::move(copies).value();
     return Done{};
 }
 
-Result<std::vector<StridedCopy>> UserBuffers::border_copies(std::int32_t tensor, const plan::Region& region,
-                                                            const BoxView& from) const {
+Result<std::vector<StridedCopy>> UserBuffers::border_copies(const Place& place, const BoxView& from) const {
     std::vector<StridedCopy> made;
-    const std::size_t element = plan::size_of(schedule_.tensors[at(tensor)].dtype);
-    for (const plan::Chunk& border : schedule_.ranks[at(rank())].borders) {
-        if (border.tensor != tensor || !plan::contains(region, border.region)) continue;
-        auto copies = copies_between(part_of(from, region, border.region, element), in_heap(border), element);
+    const std::size_t element = plan::size_of(place.tensor->dtype);
+    for (const plan::Chunk* border : place.as_input->borders) {
+        auto copies =
+            copies_between(part_of(from, place.region, border->region, element), in_heap(*border), element);
         if (!copies) return copies;
         made.insert(made.end(), copies->begin(), copies->end());
     }
@@ -187,8 +254,8 @@ std::optional<plan::Region> UserBuffers::initial_box(std::int32_t tensor) const 
     return box;
 }
 
-bool UserBuffers::serves_tiles(const HeapBox& place, const plan::Region& region, const BoxView& from) const {
-    if (region != initial_box(place.key.first).value_or(place.tensor->whole())) return false;
+bool UserBuffers::serves_tiles(const Place& place, const BoxView& from) const {
+    if (!place.as_input->is_initial) return false;
     const auto element = static_cast<std::int64_t>(plan::size_of(place.tensor->dtype));
     constexpr std::int64_t kUnit = 16;  // bytes, of which a descriptor wants multiples; elements, as the
                                         // kernel is told
@@ -204,8 +271,7 @@ bool UserBuffers::serves_tiles(const HeapBox& place, const plan::Region& region,
 std::optional<FusedOp::OwnPlace> UserBuffers::own_place() const {
     if (!own_) return std::nullopt;
     const auto element = plan::size_of(schedule_.tensors[at(schedule_.loads()->tensor)].dtype);
-    const BoxView from =
-        own_from_.value_or(in_heap({own_->tensor, schedule_.tensors[at(own_->tensor)].whole()}));
+    const BoxView& from = own_from_ ? *own_from_ : own_home_;
     FusedOp::OwnPlace place;
     place.pitch = static_cast<std::uint64_t>(from.strides.front()) * element;
     place.address = from.address + static_cast<std::uint64_t>(own_->rows) * place.pitch;
@@ -214,55 +280,33 @@ std::optional<FusedOp::OwnPlace> UserBuffers::own_place() const {
     return place;
 }
 
-bool UserBuffers::redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from) {
-    // What a rank holds from the start of the tensor that its kernel is given is read there by nobody but the
-    // tiles that read it where it is (fuse::load_given).
-    const bool own_part =
-        has_own_readers(tensor) && schedule_.loads()->tensor == tensor && region == initial_box(tensor);
-    bool all = options_.kept_tensors && !fetched_by_tiles_[at(tensor)] &&
-               (own_part || std::ranges::find(*options_.kept_tensors, schedule_.tensors[at(tensor)].name) ==
-                                options_.kept_tensors->end());
-    const auto reads = [&](const fuse::Transfer& transfer) {
-        return transfer.src_rank == rank() && transfer.src.tensor == tensor &&
-               plan::overlaps(transfer.src.region, region);
-    };
-    for (std::size_t other = 0; other < schedule_.ranks.size(); ++other) {
-        if (other == static_cast<std::size_t>(rank())) continue;
-        all = all && std::ranges::none_of(schedule_.ranks[other].transfers, reads);
-    }
-    const std::vector<fuse::Transfer>& transfers = this->transfers();
-    const std::size_t element = plan::size_of(schedule_.tensors[at(tensor)].dtype);
+bool UserBuffers::redirect_sources(const Place& place, const BoxView& from) {
+    const InputFacts& facts = *place.as_input;
+    bool all = facts.spared;
+    const std::size_t element = plan::size_of(place.tensor->dtype);
     std::optional<bool> engine;  // whether it reads the array
-    for (std::size_t index = 0; index < transfers.size(); ++index) {
-        const fuse::Transfer& transfer = transfers[index];
-        if (!reads(transfer)) continue;
-        if (is_engine_copy(transfer)) {
-            if (!engine) engine = shift_engine(tensor, region, from);
+    for (const Reader& reader : facts.readers) {
+        if (reader.by_engine) {
+            if (!engine) engine = shift_engine(place, from);
             all = all && *engine;
             continue;
         }
-        const bool done = plan::contains(region, transfer.src.region) &&
-                          !is_written(tensor, transfer.src.region) &&
-                          send_from(index, part_of(from, region, transfer.src.region, element));
-        if (!done) send_from_heap(index);  // it may have read the input before
+        const plan::Region& sent = transfers()[reader.index].src.region;
+        const bool done = reader.can && send_from(reader.index, part_of(from, place.region, sent, element));
+        if (!done) send_from_heap(reader.index);  // it may have read the input before
         all = all && done;
     }
     return all;
 }
 
-bool UserBuffers::shift_engine(std::int32_t tensor, const plan::Region& region, const BoxView& from) {
-    const BoxView heap = in_heap({tensor, region});
-    const std::uint64_t distance = from.address - heap.address;
+bool UserBuffers::shift_engine(const Place& place, const BoxView& from) {
+    const std::uint64_t distance = from.address - place.box.address;
     const bool good =
-        same_strides(from, heap) && distance % device::kEngineUnit == 0 &&
-        std::ranges::all_of(transfers(), [&](const fuse::Transfer& transfer) {
-            return !is_engine_copy(transfer) || transfer.src_rank != rank() ||
-                   transfer.src.tensor != tensor ||
-                   (plan::contains(region, transfer.src.region) && !is_written(tensor, transfer.src.region));
-        });
-    if (!executor_.shift_sources(tensor, good ? distance : 0)) return false;  // it reads the heap, as ever
+        place.as_input->engine_can && same_strides(from, place.box) && distance % device::kEngineUnit == 0;
+    if (!executor_.shift_sources(place.key.first, good ? distance : 0))
+        return false;  // it reads the heap, as ever
     engine_from_.reset();
-    if (good) engine_from_ = key_of(tensor, region);
+    if (good) engine_from_ = place.key;
     return good;
 }
 
@@ -311,105 +355,91 @@ bool UserBuffers::is_written(std::int32_t tensor, const plan::Region& region) co
     return false;
 }
 
-Status UserBuffers::set_input(std::string_view name, std::uint64_t address,
-                              std::span<const std::int64_t> strides) {
-    if (!options_.initial) {
-        return Error{fmt::format("op '{}', input {}: it is not said which region rank {} holds; give it, or "
-                                 "OpOptions::initial",
-                                 options_.name, name, rank()),
-                     {.rank = rank()},
-                     ErrorClass::usage};
-    }
-    const auto tensor = std::ranges::find(schedule_.tensors, name, &plan::Tensor::name);
-    if (tensor == schedule_.tensors.end()) return Done{};
-    const std::optional<plan::Region> box =
-        initial_box(static_cast<std::int32_t>(tensor - schedule_.tensors.begin()));
-    if (!box) return Done{};
-    return set_input(name, *box, address, strides);
-}
-
-Status UserBuffers::set_output(std::string_view name, const plan::Region& region, std::uint64_t address,
+Status UserBuffers::set_output(std::size_t number, std::uint64_t address,
                                std::span<const std::int64_t> strides) {
-    SYNCOPATE_TAKE(HeapBox place, place_of(name, region, strides, "output"));
+    Place& place = *places_.at(number);
+    SYNCOPATE_TRY(require_strides(place, strides, "output"));
     Buffer& output = outputs_[place.key];
     if (output.address == address && std::ranges::equal(output.strides, strides)) return Done{};
+    if (!place.as_output) place.as_output = output_facts(place);
     const BoxView to{address, place.box.shape, {strides.begin(), strides.end()}};
     output.address = address;
     output.strides.assign(strides.begin(), strides.end());
     output.copies.clear();
-    const std::size_t element = plan::size_of(place.tensor->dtype);
-    Result<std::vector<StridedCopy>> copies = copies_between(place.box, to, element);
+    Result<std::vector<StridedCopy>> copies =
+        copies_between(place.box, to, plan::size_of(place.tensor->dtype));
     if (!copies) {
         output.address = 0;
         return copies.error();
     }
     const bool in_place = same_place(to, place.box);
-    shift_sums(place.key, region, to);
-    if (redirect_sums(place.key.first, region, to, in_place) || in_place) return Done{};
+    shift_sums(place, to);
+    if (redirect_sums(place, to, in_place) || in_place) return Done{};
     output.copies = std::move(copies).value();
     return Done{};
 }
 
-void UserBuffers::shift_sums(const Key& key, const plan::Region& region, const BoxView& to) {
+UserBuffers::OutputFacts UserBuffers::output_facts(const Place& place) const {
+    const std::int32_t tensor = place.key.first;
+    const plan::Region& region = place.region;
+    OutputFacts facts;
     std::vector<plan::Region> missing{region};
-    const bool all = std::ranges::all_of(transfers(), [&](const fuse::Transfer& sum) {
+    facts.can_shift = std::ranges::all_of(transfers(), [&](const fuse::Transfer& sum) {
         if (sum.sum() == nullptr || (!is_by_engine(sum) && !fuse::is_kernel_sum(sum)) ||
-            sum.dst.tensor != key.first)
+            sum.dst.tensor != tensor)
             return false;
         plan::take(missing, sum.dst.region);
         return plan::contains(region, sum.dst.region) && !is_used_besides(sum);
     });
-    const BoxView heap = in_heap({key.first, region});
-    const std::uint64_t distance = to.address - heap.address;
-    const bool good = all && missing.empty() && same_strides(to, heap) && distance % device::kEngineUnit == 0;
-    if (kernel_sum() != nullptr) {
+    facts.can_shift = facts.can_shift && missing.empty();
+    missing = {region};
+    for (std::size_t index = 0; index < transfers().size(); ++index) {
+        const fuse::Transfer& sum = transfers()[index];
+        if (executor_.sum_of(index) == nullptr || sum.dst.tensor != tensor ||
+            !plan::overlaps(sum.dst.region, region))
+            continue;
+        // Only what is wholly of the output, and used by nothing else, need not be in the heap.
+        const bool can = plan::contains(region, sum.dst.region) && !is_used_besides(sum);
+        facts.sums.push_back({.index = index, .can = can});
+        plan::take(missing, sum.dst.region);
+    }
+    facts.covered = missing.empty();
+    return facts;
+}
+
+void UserBuffers::shift_sums(const Place& place, const BoxView& to) {
+    const std::uint64_t distance = to.address - place.box.address;
+    const bool good =
+        place.as_output->can_shift && same_strides(to, place.box) && distance % device::kEngineUnit == 0;
+    if (kernel_sums_at_) {
         kernel_shift_ = good ? distance : 0;
     } else if (!executor_.shift_sums(good ? distance : 0)) {
         return;
     }
     summed_to_.reset();
-    if (good) summed_to_ = key;
-}
-
-const fuse::Transfer* UserBuffers::kernel_sum() const {
-    const auto found = std::ranges::find_if(transfers(), fuse::is_kernel_sum);
-    return found == transfers().end() ? nullptr : &*found;
+    if (good) summed_to_ = place.key;
 }
 
 std::optional<std::uint64_t> UserBuffers::sum_place() const {
-    const fuse::Transfer* sum = kernel_sum();
-    if (sum == nullptr) return std::nullopt;
-    return in_heap(sum->dst).address + kernel_shift_;
+    if (!kernel_sums_at_) return std::nullopt;
+    return *kernel_sums_at_ + kernel_shift_;
 }
 
-bool UserBuffers::redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to,
-                                bool in_place) {
-    const std::vector<fuse::Transfer>& transfers = this->transfers();
-    const std::size_t element = plan::size_of(schedule_.tensors[at(tensor)].dtype);
-    std::vector<plan::Region> missing{region};
+bool UserBuffers::redirect_sums(const Place& place, const BoxView& to, bool in_place) {
+    const OutputFacts& facts = *place.as_output;
+    const std::size_t element = plan::size_of(place.tensor->dtype);
     bool all = true;
-    for (std::size_t index = 0; index < transfers.size(); ++index) {
-        const fuse::Transfer& sum = transfers[index];
-        PreparedSum* prepared = executor_.sum_of(index);
-        if (prepared == nullptr || sum.dst.tensor != tensor || !plan::overlaps(sum.dst.region, region))
-            continue;
-        prepared->bring_home();
+    for (const Made& made : facts.sums) {
+        PreparedSum& prepared = *executor_.sum_of(made.index);
+        prepared.bring_home();
         if (in_place) continue;
-        // Only what is wholly of the output, and used by nothing else, need not be in the heap.
-        bool good = plan::contains(region, sum.dst.region) && !is_used_besides(sum);
-        if (good) {
-            good = redirect(*prepared, in_heap(sum.src), part_of(to, region, sum.dst.region, element));
-        }
-        all = all && good;
-        plan::take(missing, sum.dst.region);
+        const fuse::Transfer& sum = transfers()[made.index];
+        all = made.can &&
+              redirect(prepared, in_heap(sum.src), part_of(to, place.region, sum.dst.region, element)) && all;
     }
-    if (in_place || (all && missing.empty())) return true;
+    if (in_place || (all && facts.covered)) return true;
     // Not all of it: then everything is copied at the end, from the heap.
-    for (std::size_t index = 0; index < transfers.size(); ++index) {
-        PreparedSum* prepared = executor_.sum_of(index);
-        if (prepared == nullptr || transfers[index].dst.tensor != tensor) continue;
-        if (plan::overlaps(transfers[index].dst.region, region)) prepared->bring_home();
-    }
+    for (const Made& made : facts.sums) executor_.sum_of(made.index)->bring_home();
     return false;
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -28,13 +29,12 @@ public:
     UserBuffers(const SymmetricHeap& heap, const fuse::Schedule& schedule, const OpOptions& options,
                 const OpMemory& memory, CallExecutor& executor);
 
-    /// As FusedOp has them.
-    Status set_input(std::string_view name, const plan::Region& region, std::uint64_t address,
-                     std::span<const std::int64_t> strides);
-    Status set_input(std::string_view name, std::uint64_t address, std::span<const std::int64_t> strides);
+    /// As FusedOp has them. A place is looked up once, and by number in each call.
+    Result<std::size_t> place_of(std::string_view name, const plan::Region& region);
+    Result<std::optional<std::size_t>> initial_place_of(std::string_view name);
+    Status set_input(std::size_t place, std::uint64_t address, std::span<const std::int64_t> strides);
     void clear_inputs();
-    Status set_output(std::string_view name, const plan::Region& region, std::uint64_t address,
-                      std::span<const std::int64_t> strides);
+    Status set_output(std::size_t place, std::uint64_t address, std::span<const std::int64_t> strides);
     [[nodiscard]] std::optional<FusedOp::OwnPlace> own_place() const;
     [[nodiscard]] std::optional<std::uint64_t> sum_place() const;
 
@@ -65,10 +65,37 @@ private:
     };
     using Key = std::pair<std::int32_t, std::vector<std::int64_t>>;  ///< tensor and region
     using Buffers = std::map<Key, Buffer>;
-    struct HeapBox {
+    /// A transfer of this rank that reads an input.
+    struct Reader {
+        std::size_t index = 0;
+        bool by_engine = false;
+        bool can = false;  ///< read it where the user has it, as far as the schedule says
+    };
+    /// What the schedule says of an input, wherever the user has it.
+    struct InputFacts {
+        bool spared = false;  ///< nobody needs it in the heap, if all readers can read it where it is
+        std::vector<Reader> readers;
+        bool engine_can = false;                  ///< as Reader::can, of all that the chunk engine sends
+        std::vector<const plan::Chunk*> borders;  ///< that are copied all the same
+        bool is_initial = false;                  ///< all that this rank holds of the tensor initially
+    };
+    /// A sum whose result an output has a part of.
+    struct Made {
+        std::size_t index = 0;
+        bool can = false;  ///< be put where the user wants it, as far as the schedule says
+    };
+    struct OutputFacts {
+        std::vector<Made> sums;
+        bool covered = false;    ///< sums make all of it
+        bool can_shift = false;  ///< what the chunk engine, or the kernel, sums is all of it and nothing else
+    };
+    struct Place {
         Key key;
         const plan::Tensor* tensor = nullptr;
+        plan::Region region;
         BoxView box;  ///< in this rank's heap
+        std::optional<InputFacts> as_input{};
+        std::optional<OutputFacts> as_output{};
     };
 
     [[nodiscard]] CopyList copies_of(const Buffers& buffers) const;
@@ -76,35 +103,33 @@ private:
     [[nodiscard]] bool is_read_in_place(const Key& key, const Buffer& buffer) const;
     /// Whether this rank's tiles read what it was given of the tensor (by sy_own).
     [[nodiscard]] bool has_own_readers(std::int32_t tensor) const { return own_ && own_->tensor == tensor; }
-    [[nodiscard]] Result<HeapBox> place_of(std::string_view name, const plan::Region& region,
-                                           std::span<const std::int64_t> strides, const char* what) const;
-    /// The copies of what tiles at the borders of `region` read in the heap; `from`: where the user has it.
-    [[nodiscard]] Result<std::vector<StridedCopy>> border_copies(std::int32_t tensor,
-                                                                 const plan::Region& region,
+    [[nodiscard]] Status require_strides(const Place& place, std::span<const std::int64_t> strides,
+                                         const char* what) const;
+    [[nodiscard]] InputFacts input_facts(const Place& place) const;
+    [[nodiscard]] OutputFacts output_facts(const Place& place) const;
+    /// The copies of what tiles at the borders of the input read in the heap; `from`: where the user has it.
+    [[nodiscard]] Result<std::vector<StridedCopy>> border_copies(const Place& place,
                                                                  const BoxView& from) const;
-    /// Sends the sums into `region` to `to` instead; false, and none is, unless they cover all of it.
-    bool redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to, bool in_place);
-    /// Lets the chunk engine, or the kernel, put what it sums at `to` instead, where that is all of `key`, an
+    /// Sends the sums into the output to `to` instead; false, and none is, unless they cover all of it.
+    bool redirect_sums(const Place& place, const BoxView& to, bool in_place);
+    /// Lets the chunk engine, or the kernel, put what it sums at `to` instead, where that is all of the
     /// output, and nothing else; else into the heap.
-    void shift_sums(const Key& key, const plan::Region& region, const BoxView& to);
-    /// Lets the transfers that send `region` read it at `from`; true if then nobody reads the heap's.
-    bool redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from);
-    /// Lets the chunk engine read what it sends of the tensor in the array of `region`, at `from`, if that
+    void shift_sums(const Place& place, const BoxView& to);
+    /// Lets the transfers that send the input read it at `from`; true if then nobody reads the heap's.
+    bool redirect_sources(const Place& place, const BoxView& from);
+    /// Lets the chunk engine read what it sends of the tensor in the array of the input, at `from`, if that
     /// has all of it; else in the heap. Whether it now reads the array.
-    bool shift_engine(std::int32_t tensor, const plan::Region& region, const BoxView& from);
+    bool shift_engine(const Place& place, const BoxView& from);
     /// The box around what this rank holds of the tensor initially; nullopt if nothing, or that is not known.
     [[nodiscard]] std::optional<plan::Region> initial_box(std::int32_t tensor) const;
-    /// Whether this rank's tiles can read what they fetch from it in the user's array of `region`; `from`:
+    /// Whether this rank's tiles can read what they fetch from it in the user's array of the input; `from`:
     /// where all of the tensor would be.
-    [[nodiscard]] bool serves_tiles(const HeapBox& place, const plan::Region& region,
-                                    const BoxView& from) const;
+    [[nodiscard]] bool serves_tiles(const Place& place, const BoxView& from) const;
     /// Lets transfer `index` of this rank read `source`; false where it cannot.
     bool send_from(std::size_t index, const BoxView& source);
     void send_from_heap(std::size_t index);
     /// Whether this rank's kernel or a transfer writes into the region.
     [[nodiscard]] bool is_written(std::int32_t tensor, const plan::Region& region) const;
-    /// What the kernel's programs sum; null: nothing.
-    [[nodiscard]] const fuse::Transfer* kernel_sum() const;
     /// Whether another transfer of any rank, such as the next of several rounds of sums, reads or writes this
     /// rank's part of what `sum` makes.
     [[nodiscard]] bool is_used_besides(const fuse::Transfer& sum) const;
@@ -123,12 +148,16 @@ private:
     CallExecutor& executor_;
     std::vector<bool> fetched_by_tiles_;  ///< by tensor: some rank's tiles load this rank's from the heap
     std::optional<fuse::Place> own_;      ///< where tiles read what this rank was given, if it is in the heap
+    BoxView own_home_;                    ///< the whole tensor there
     std::optional<BoxView> own_from_;     ///< of the whole tensor: the user's array that they read instead
     std::optional<Key> engine_from_;      ///< the input that the chunk engine reads, instead of the heap
     std::optional<Key> summed_to_;        ///< the output where the chunk engine or the kernel puts its sums
-    std::uint64_t kernel_shift_ = 0;      ///< of the kernel's: bytes (modulo 2^64) behind the heap's place
+    std::optional<std::uint64_t> kernel_sums_at_;  ///< in the heap; nullopt: its programs sum nothing
+    std::uint64_t kernel_shift_ = 0;  ///< of the kernel's: bytes (modulo 2^64) behind the heap's place
     Buffers inputs_;
     Buffers outputs_;
+    std::vector<std::unique_ptr<Place>> places_;
+    std::map<Key, std::size_t> numbers_;  ///< of places
 };
 
 }  // namespace syncopate::runtime

@@ -98,17 +98,21 @@ public:
         return upload(table);
     }
 
-    Status begin(CudaStream stream_number, std::span<const StridedCopy* const> inputs) override {
+    Status begin(CudaStream stream_number, std::span<const StridedCopy* const> inputs,
+                 Capture capture) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
         SYNCOPATE_TRY(require_whole_calls());
+        if (const Status noted = note_capture(stream, capture); !noted) {
+            give_up(stream);
+            return noted;
+        }
         SYNCOPATE_TRY(enqueue_local_copies(*context_, *module_, inputs, stream));
         EngineTurn::Held held;
         if (turn_) {
             SYNCOPATE_TRY(keep(held, take_turn(stream)));
         }
-        Status begun = note_capture(stream);
-        if (begun) begun = enqueue_before_kernel(stream);
+        const Status begun = enqueue_before_kernel(stream);
         if (!begun) {
             give_up(stream);
             return begun;
@@ -263,12 +267,13 @@ public:
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
         SYNCOPATE_TRY(require_whole_calls());
+        in_graph_ = false;
         EngineTurn::Held held;
         if (turn_) {
             SYNCOPATE_TRY(keep(held, take_turn(stream)));
         }
         SYNCOPATE_TRY(launch());
-        return turn_ ? turn_->pass(stream) : Status(Done{});
+        return turn_ ? turn_->pass(stream, false) : Status(Done{});
     }
 
     void set_capturing(bool on) override { capturing_ = on; }
@@ -291,7 +296,7 @@ public:
 
 private:
     Result<EngineTurn::Held> take_turn(CUstream stream) {
-        return turn_->take(stream, std::chrono::milliseconds(deadline_ms_));
+        return turn_->take(stream, in_graph_, std::chrono::milliseconds(deadline_ms_));
     }
 
     /// What comes before the kernel of a call, or beside it.
@@ -324,7 +329,7 @@ private:
         }
         if (copy_stream_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copy_stream_->join(), 0);
         if (turn_) {
-            SYNCOPATE_TRY(turn_->pass(stream));
+            SYNCOPATE_TRY(turn_->pass(stream, in_graph_));
         }
         if (!ran) return Done{};
         device::BoundaryArguments arguments = end_arguments_;
@@ -347,11 +352,15 @@ private:
                      ErrorClass::machine};
     }
 
-    Status note_capture(CUstream stream) {
-        if (captured_ || capturing_) return Done{};
-        CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
-        SYNCOPATE_CUDA(api_, cuStreamIsCapturing, stream, &state);
-        captured_ = state != CU_STREAM_CAPTURE_STATUS_NONE;
+    /// Whether the call that begins goes into a graph, now and at its end.
+    Status note_capture(CUstream stream, Capture known) {
+        if (known == Capture::unknown) {
+            CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+            SYNCOPATE_CUDA(api_, cuStreamIsCapturing, stream, &state);
+            known = state == CU_STREAM_CAPTURE_STATUS_NONE ? Capture::off : Capture::on;
+        }
+        in_graph_ = known == Capture::on;
+        captured_ = captured_ || (in_graph_ && !capturing_);
         return Done{};
     }
 
@@ -527,6 +536,7 @@ private:
     bool given_up_ = false;
     bool captured_ = false;                        ///< some call was, by the user
     bool capturing_ = false;                       ///< a call of ours
+    bool in_graph_ = false;                        ///< the call in hand is one of these
     std::shared_ptr<EngineTurn> turn_;             ///< of a call in which ranks' kernels wait for each other
     EngineTurn::Held held_;                        ///< from a call's begin to its end
     std::vector<PreparedTransfer> before_kernel_;  ///< in the caller's stream

@@ -87,7 +87,7 @@ void CallGraphs::add() {
 }
 
 Result<bool> CallGraphs::singly(std::span<const FusedOp::StageLaunch> launches, CudaStream stream) {
-    SYNCOPATE_TRY(op_.call(launches, stream));
+    SYNCOPATE_TRY(op_.call(launches, stream, Capture::off));
     return false;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/cuda/driver/cuda_api.hpp"
 #include "runtime/executable/call_graphs.hpp"
 #include "runtime/executable/loaded_form.hpp"
 #include "syncopate/at.hpp"
@@ -14,6 +15,14 @@
 
 namespace syncopate::runtime {
 namespace {
+
+#if SYNCOPATE_HAS_CUDA
+using AroundCall = CurrentContext;
+#else
+struct AroundCall {
+    explicit AroundCall(const CudaContext&) {}
+};
+#endif
 
 /// Whether an array of this shape lies as `wanted` says, which means nothing for axes of one element.
 bool same_strides(std::span<const std::int64_t> shape, std::span<const std::int64_t> given,
@@ -206,51 +215,75 @@ Status Executable::check(std::span<const CallTensor> tensors) const {
     return Done{};
 }
 
-Status Executable::place(std::span<const CallTensor> tensors) {
+std::optional<std::size_t> Executable::takes(std::span<const CallTensor> tensors) const {
+    return check(tensors) ? form_of(tensors) : std::nullopt;
+}
+
+Status Executable::look_up_places() {
+    std::vector<Moved> moved;
     for (std::size_t i = 0; i < operands_.size(); ++i) {
-        const Operand& operand = operands_[i];
-        const CallTensor& given = tensors[i];
-        for (const Operand::Part& part : operand.inputs) {
-            const std::uint64_t address = address_at(given, part.at, operand.dtype);
-            Status placed = part.region ? op_->set_input(part.tensor, *part.region, address, given.strides)
-                                        : op_->set_input(part.tensor, address, given.strides);
-            if (!placed) return placed;
+        for (const Operand::Part& part : operands_[i].inputs) {
+            std::optional<std::size_t> place;
+            if (part.region) {
+                SYNCOPATE_TAKE(place, op_->buffer_place(part.tensor, *part.region));
+            } else {
+                SYNCOPATE_TAKE(place, op_->initial_place(part.tensor));
+            }
+            if (place) moved.push_back({.operand = i, .part = &part, .is_input = true, .place = *place});
         }
-        for (const Operand::Part& part : operand.outputs) {
-            Status placed = op_->set_output(part.tensor, *part.region,
-                                            address_at(given, part.at, operand.dtype), given.strides);
-            if (!placed) return placed;
+        for (const Operand::Part& part : operands_[i].outputs) {
+            SYNCOPATE_TAKE(const std::size_t place, op_->buffer_place(part.tensor, *part.region));
+            moved.push_back({.operand = i, .part = &part, .is_input = false, .place = place});
         }
+    }
+    moved_ = std::move(moved);
+    return Done{};
+}
+
+Status Executable::place(std::span<const CallTensor> tensors) {
+    if (!moved_) SYNCOPATE_TRY(look_up_places());
+    for (const Moved& moved : *moved_) {
+        const CallTensor& given = tensors[moved.operand];
+        const std::uint64_t address = address_at(given, moved.part->at, operands_[moved.operand].dtype);
+        SYNCOPATE_TRY(moved.is_input ? op_->set_input(moved.place, address, given.strides)
+                                     : op_->set_output(moved.place, address, given.strides));
     }
     return Done{};
 }
 
 Status Executable::run(std::span<const CallTensor> tensors, CudaStream stream) {
     SYNCOPATE_TRY(check(tensors));
-    const std::lock_guard lock(calling_);
-    SYNCOPATE_TRY(place(tensors));
-    Status ran = host_ ? run_on_host(tensors) : run_on_cuda(tensors, stream);
-    if (ran) calls_.fetch_add(1, std::memory_order_relaxed);
-    return ran;
-}
-
-Status Executable::run_on_cuda(std::span<const CallTensor> tensors, CudaStream stream) {
-    const std::optional<std::size_t> number = form_of(tensors);
-    if (!number)
+    const std::optional<std::size_t> form = form_of(tensors);
+    if (!form)
         return Error{
             fmt::format(
                 "there are {} forms of its kernels, and none for tensors of these strides and addresses",
                 forms_.size()),
             {.rank = op_->rank()},
             ErrorClass::usage};
-    LoadedForm& form = *forms_[*number];
+    return run_taken(tensors, *form, stream);
+}
+
+Status Executable::run_taken(std::span<const CallTensor> tensors, std::size_t form, CudaStream stream) {
+    const std::lock_guard lock(calling_);
+    SYNCOPATE_TRY(place(tensors));
+    Status ran = host_ ? run_on_host(tensors) : run_on_cuda(tensors, form, stream);
+    if (ran) calls_.fetch_add(1, std::memory_order_relaxed);
+    return ran;
+}
+
+Status Executable::run_on_cuda(std::span<const CallTensor> tensors, std::size_t number, CudaStream stream) {
+    const CudaContext& context = *op_->heap()->cuda_context();
+    const AroundCall around(context);
+    LoadedForm& form = *forms_[number];
     SYNCOPATE_TRY(form.take(tensors));
-    const bool by_user = is_capturing(op_->heap()->cuda_context().get(), stream);
-    if (by_user) captured_.store(true, std::memory_order_relaxed);
-    if (graph_use_ == GraphUse::never || by_user) return op_->call(form.launches(), stream);
+    const Capture capture = capture_of(context, stream);
+    if (capture == Capture::on) captured_.store(true, std::memory_order_relaxed);
+    if (graph_use_ == GraphUse::never || capture != Capture::off)
+        return op_->call(form.launches(), stream, capture);
     if (graphs_ == nullptr) graphs_ = std::make_unique<CallGraphs>(*op_);
-    if (!graphs_->worth(graph_use_)) return op_->call(form.launches(), stream);
-    SYNCOPATE_TAKE(bool launched, graphs_->call(tensors, *number, form.launches(), stream));
+    if (!graphs_->worth(graph_use_)) return op_->call(form.launches(), stream, capture);
+    SYNCOPATE_TAKE(bool launched, graphs_->call(tensors, number, form.launches(), stream));
     if (launched) graph_launches_.fetch_add(1, std::memory_order_relaxed);
     return Done{};
 }

@@ -28,7 +28,7 @@ bool changes(const Memory& memory) {
 #if SYNCOPATE_HAS_CUDA
 
 Result<TensorMap> LoadedForm::encoded(const TensorMapRequest& request) const {
-    const std::shared_ptr<CudaContext> context = op_.heap()->cuda_context();
+    const std::shared_ptr<CudaContext>& context = op_.heap()->cuda_context();
     if (context == nullptr) return make_tensor_map(request);
     const CurrentContext current(*context);  // a thread of a process without Python may have none
     return make_tensor_map(request);
@@ -117,12 +117,12 @@ Status LoadedForm::add(std::size_t stage, const Argument& argument, std::span<co
     const std::size_t index =
         descriptor.map_alone ? arguments.add_tensor_map({})
                              : arguments.add_descriptor({}, descriptor.map.shape, descriptor.map.strides);
-    Changing changing{stage, index, &argument};
+    Changing changing{.stage = stage, .argument = index, .what = &argument, .map = descriptor.map};
     if (!fixed) {
-        changing_.push_back(changing);
+        changing_.push_back(std::move(changing));
         return Done{};
     }
-    return change_map(changing, descriptor, address, 0);
+    return change_map(changing, address, 0);
 }
 
 Result<std::uint64_t> LoadedForm::address_of(const Memory& memory, std::size_t stage,
@@ -194,18 +194,17 @@ Status LoadedForm::change(Changing& changing, std::span<const CallTensor> tensor
     }
     const std::uint64_t pitch = memory.of == Memory::Of::own ? op_.own_place()->pitch : 0;
     if (address == changing.address && pitch == changing.pitch) return Done{};
-    return change_map(changing, *descriptor, address, pitch);
+    return change_map(changing, address, pitch);
 }
 
-Status LoadedForm::change_map(Changing& changing, const DescriptorArgument& descriptor, std::uint64_t address,
-                              std::uint64_t pitch) {
+Status LoadedForm::change_map(Changing& changing, std::uint64_t address, std::uint64_t pitch) {
     KernelArguments& arguments = arguments_[changing.stage];
-    TensorMapRequest request = descriptor.map;
+    TensorMapRequest& request = changing.map;
     request.address = address;
     if (pitch != 0) {
         request.strides.front() =
             static_cast<std::int64_t>(pitch) / static_cast<std::int64_t>(request.element_bytes);
-        if (!descriptor.map_alone)
+        if (!std::get<DescriptorArgument>(*changing.what).map_alone)
             arguments.set(changing.argument + 1 + request.shape.size(), request.strides.front());
     }
     SYNCOPATE_TAKE(TensorMap map, encoded(request));

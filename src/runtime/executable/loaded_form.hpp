@@ -34,6 +34,7 @@ private:
         const Argument* what = nullptr;
         std::uint64_t address = 0;  ///< that it has now; 0: none yet
         std::uint64_t pitch = 0;    ///< bytes from row to row, of Memory::Of::own
+        TensorMapRequest map{};     ///< of a descriptor, for these
     };
 
     explicit LoadedForm(FusedOp& op, Form form) : op_(op), form_(std::move(form)) {}
@@ -45,8 +46,7 @@ private:
     Status change(Changing& changing, std::span<const CallTensor> tensors);
     /// The descriptor, made in the context of the op's device.
     [[nodiscard]] Result<TensorMap> encoded(const TensorMapRequest& request) const;
-    Status change_map(Changing& changing, const DescriptorArgument& descriptor, std::uint64_t address,
-                      std::uint64_t pitch);
+    Status change_map(Changing& changing, std::uint64_t address, std::uint64_t pitch);
 
     FusedOp& op_;
     Form form_;

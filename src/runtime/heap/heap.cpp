@@ -165,7 +165,12 @@ Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device,
             return usage_error(fmt::format("a heap of {} bytes per rank makes no sense", bytes_per_rank));
         }
         bytes = round_up(bytes_per_rank, (*memory)->granularity());
-        SYNCOPATE_TRY(rendezvous->memory().require(bytes));
+        if (const Status room = rendezvous->memory().require(bytes); !room) {
+            Error error = room.error();
+            if (!rendezvous->caller().empty())
+                error.message = fmt::format("{}: {}", rendezvous->caller(), error.message);
+            return error;
+        }
         SYNCOPATE_TRY((*memory)->create(bytes));
         return words_of(bytes, device, **memory);
     }();

@@ -31,7 +31,7 @@ public:
                .counted_blocks = schedule.engine == fuse::EngineKernel::counted ? plan_.engine_blocks : 0}) {}
 
     // [P1, P2, P10, P11]
-    Status begin(CudaStream, std::span<const StridedCopy* const> inputs) override {
+    Status begin(CudaStream, std::span<const StridedCopy* const> inputs, Capture) override {
         const std::uint32_t epoch = control_.load(emit::control::epoch) + 1;
         if (control_.faulty()) return failed(epoch);
         for (const StridedCopy* copy : inputs) copy_on_host(*copy);

@@ -27,6 +27,7 @@
 #include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/result.hpp"
+#include "syncopate/runtime/cuda/driver/capture.hpp"
 #include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 #include "syncopate/runtime/cuda/driver/launch.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
@@ -131,6 +132,13 @@ public:
     Status set_output(std::string_view tensor, const plan::Region& region, std::uint64_t address,
                       std::span<const std::int64_t> strides);
 
+    /// The same of a place that was looked up before, as in each call of many: its number; of initial_place, nullopt where
+    /// this rank holds nothing of the tensor initially.
+    Result<std::size_t> buffer_place(std::string_view tensor, const plan::Region& region);
+    Result<std::optional<std::size_t>> initial_place(std::string_view tensor);
+    Status set_input(std::size_t place, std::uint64_t address, std::span<const std::int64_t> strides);
+    Status set_output(std::size_t place, std::uint64_t address, std::span<const std::int64_t> strides);
+
     /// Where tiles read what this rank itself was given (fuse/inline/inline_reads.hpp, "own"), for the kernel's
     /// parameter sy_own: where row 0, column 0 of the tensor would be that the kernel is given, bytes from
     /// row to row, and how many elements that is from the tensor's place in the heap. A kernel that loads
@@ -148,8 +156,9 @@ public:
     /// nothing.
     [[nodiscard]] std::optional<std::uint64_t> sum_place() const;
 
-    /// On host, `stream` is ignored; both block there, and fail with the fault that this rank saw.
-    Status begin_call(CudaStream stream = 0);
+    /// On host, `stream` is ignored; both block there, and fail with the fault that this rank saw. `capture`: of the stream,
+    /// where the caller has asked.
+    Status begin_call(CudaStream stream = 0, Capture capture = Capture::unknown);
     /// `ran` false: the kernel could not be launched, so nothing will make what transfers wait for.
     Status end_call(CudaStream stream = 0, bool ran = true);
     /// cuda: begin_call, the launch of the fused kernel, end_call. The kernel starts beside what begin_call
@@ -162,7 +171,7 @@ public:
         Grid grid;
         const KernelArguments* arguments = nullptr;
     };
-    Status call(std::span<const StageLaunch> stages, CudaStream stream);
+    Status call(std::span<const StageLaunch> stages, CudaStream stream, Capture capture = Capture::unknown);
     /// Fails (usage) where the stage's kernel, launched so, could wait for ever: calls do then.
     [[nodiscard]] Status require_room(std::size_t stage, const CudaKernel& kernel, Grid grid) const;
 
@@ -221,6 +230,8 @@ private:
     /// makes what other ranks' calls may touch, or wait for.
     Status join(const Status& made, const std::function<Status()>& make_ready);
     [[nodiscard]] Status require_not_retired() const;
+    /// Fails (usage), naming the op, while the group's memory is released.
+    [[nodiscard]] Status require_memory() const;
     void make_tables();
     Status make_executor(CallPlan plan);
     /// Gives up a call that nobody has ended: what its kernel should make never comes.

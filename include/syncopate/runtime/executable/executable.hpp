@@ -177,6 +177,9 @@ public:
     /// The form that a call with these takes; nullopt: there is none yet. On host always 0.
     [[nodiscard]] std::optional<std::size_t> form_of(std::span<const CallTensor> tensors) const;
 
+    /// The same where they are what the operands are, too; nullopt: a call of them would be refused.
+    [[nodiscard]] std::optional<std::size_t> takes(std::span<const CallTensor> tensors) const;
+
     /// Shapes and layouts are the operands'; the error names the operand.
     [[nodiscard]] Status check(std::span<const CallTensor> tensors) const;
     /// Tells the op where what the plan moves is, as run does: for a call made otherwise.
@@ -185,6 +188,8 @@ public:
     /// call has ended there. On host it runs. Errors: no form (usage), and those of FusedOp::call. Calls must follow
     /// each other in stream order; threads may make them.
     Status run(std::span<const CallTensor> tensors, CudaStream stream = 0);
+    /// The same of what takes() has said to go by `form`.
+    Status run_taken(std::span<const CallTensor> tensors, std::size_t form, CudaStream stream);
     /// From the next call on. Off unless it is said: graphs take memory of the device (call_graphs.hpp).
     void use_graphs(GraphUse use) { graph_use_ = use; }
     [[nodiscard]] std::uint64_t graph_launches() const {
@@ -197,12 +202,22 @@ public:
     [[nodiscard]] bool captured() const { return captured_.load(std::memory_order_relaxed); }
 
 private:
+    /// A part of an operand that the plan moves, as the op knows it.
+    struct Moved {
+        std::size_t operand = 0;
+        const Operand::Part* part = nullptr;
+        bool is_input = true;
+        std::size_t place = 0;  ///< FusedOp::buffer_place
+    };
+
     Executable();
-    Status run_on_cuda(std::span<const CallTensor> tensors, CudaStream stream);
+    Status look_up_places();
+    Status run_on_cuda(std::span<const CallTensor> tensors, std::size_t form, CudaStream stream);
     Status run_on_host(std::span<const CallTensor> tensors);
 
     std::shared_ptr<FusedOp> op_;
     std::vector<Operand> operands_;
+    std::optional<std::vector<Moved>> moved_;  ///< from the first call on
     mutable std::mutex adding_;  ///< of forms_, which only grows: a form stays where it is
     std::vector<std::unique_ptr<LoadedForm>> forms_;
     HostKernels host_;

@@ -110,23 +110,28 @@ Result<const CudaApi*> cuda_api();
             return (api).error(#name, code_);                                      \
     } while (false)
 
-/// Makes a context current in this thread for a while, and puts back what was there.
+/// Makes a context current in this thread for a while, and puts back what was there. Inside another one of the same context
+/// the driver is not asked: one around a whole call spares its parts.
 class CurrentContext {
 public:
-    explicit CurrentContext(const CudaContext& context) : api_(context.api()) {
+    explicit CurrentContext(const CudaContext& context) : api_(context.api()), around_(made_) {
         const CUcontext wanted = static_cast<CUcontext>(context.handle());
-        if (api_.cuCtxGetCurrent(&before_) == CUDA_SUCCESS && before_ != wanted) {
-            changed_ = api_.cuCtxSetCurrent(wanted) == CUDA_SUCCESS;
-        }
+        if (around_ == wanted) return;
+        if (api_.cuCtxGetCurrent(&before_) != CUDA_SUCCESS) return;
+        changed_ = before_ != wanted && api_.cuCtxSetCurrent(wanted) == CUDA_SUCCESS;
+        made_ = before_ == wanted || changed_ ? wanted : nullptr;
     }
     ~CurrentContext() {
+        made_ = around_;
         if (changed_) api_.cuCtxSetCurrent(before_);
     }
     CurrentContext(const CurrentContext&) = delete;
     CurrentContext& operator=(const CurrentContext&) = delete;
 
 private:
+    static inline thread_local CUcontext made_ = nullptr;  ///< current by the innermost one; null: none
     const CudaApi& api_;
+    CUcontext around_;
     CUcontext before_ = nullptr;
     bool changed_ = false;
 };

@@ -21,31 +21,22 @@ Result<std::shared_ptr<EngineTurn>> EngineTurn::of(const std::shared_ptr<CudaCon
     return made;
 }
 
-Result<EngineTurn::Held> EngineTurn::take(CUstream stream, std::chrono::milliseconds most) {
+Result<EngineTurn::Held> EngineTurn::take(CUstream stream, bool captured, std::chrono::milliseconds most) {
     Held held = most.count() == 0 ? Held(making_) : Held(making_, most);
     if (!held)
         return machine_error(
             fmt::format("another thread has been making a call on this GPU for {} ms", most.count()));
     // CU_STREAM_PER_THREAD is another stream for each thread.
-    if (!last_ || (*last_ == stream && stream != CU_STREAM_PER_THREAD)) return held;
-    bool captured = false;
-    SYNCOPATE_TRY(is_captured(stream, captured));
-    if (!captured) SYNCOPATE_CUDA(context_->api(), cuStreamWaitEvent, stream, event_->get(), 0);
+    const bool same = last_ && *last_ == stream && stream != CU_STREAM_PER_THREAD;
+    if (last_ && !same && !captured)
+        SYNCOPATE_CUDA(context_->api(), cuStreamWaitEvent, stream, event_->get(), 0);
     return held;
 }
 
-Status EngineTurn::pass(CUstream stream) {
-    bool captured = false;
-    if (Status known = is_captured(stream, captured); !known || captured) return known;
+Status EngineTurn::pass(CUstream stream, bool captured) {
+    if (captured) return Done{};
     SYNCOPATE_CUDA(context_->api(), cuEventRecord, event_->get(), stream);
     last_ = stream;
-    return Done{};
-}
-
-Status EngineTurn::is_captured(CUstream stream, bool& captured) const {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    SYNCOPATE_CUDA(context_->api(), cuStreamIsCapturing, stream, &status);
-    captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
     return Done{};
 }
 

@@ -26,13 +26,12 @@ public:
     using Held = std::unique_lock<std::recursive_timed_mutex>;  ///< by the thread that makes a call
     /// Makes `stream` wait for the call before, if it was made on another stream. Until the turn is given
     /// back no other thread takes it; fails where one has had it for longer than `most` (0: any time).
-    Result<Held> take(CUstream stream, std::chrono::milliseconds most);
+    /// `captured`: the call goes into a graph, here and in pass(): then it takes no part.
+    Result<Held> take(CUstream stream, bool captured, std::chrono::milliseconds most);
     /// What is now enqueued on `stream` goes before the next call.
-    Status pass(CUstream stream);
+    Status pass(CUstream stream, bool captured);
 
 private:
-    Status is_captured(CUstream stream, bool& captured) const;
-
     std::shared_ptr<CudaContext> context_;
     std::unique_ptr<OwnedEvent> event_;
     std::recursive_timed_mutex making_;

@@ -1,14 +1,17 @@
 // Whether a stream is being captured into a graph: then nothing may be allocated.
 #pragma once
 
+#include <cstdint>
+
 #include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 
 namespace syncopate::runtime {
 
-class CudaContext;
+/// What is known of a stream: a call asks the driver once.
+enum class Capture : std::uint8_t { unknown, off, on };
 
-/// False of no context, as that of a heap on the host.
-[[nodiscard]] bool is_capturing(const CudaContext* context, CudaStream stream);
+/// `unknown`: the driver does not say.
+[[nodiscard]] Capture capture_of(const CudaContext& context, CudaStream stream);
 /// False where there is no such GPU, or no driver.
 [[nodiscard]] bool is_capturing(int ordinal, CudaStream stream);
 
