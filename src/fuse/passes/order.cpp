@@ -127,6 +127,11 @@ public:
 
     /// Why tiles that wait for each other cannot keep their order; "": they can.
     [[nodiscard]] std::string in_order_objection() const {
+        if (!graph_.rounds.empty())
+            return "the tiles of " + kernel_.name +
+                   " wait for each other, by a `while` over what they store, and so keep their order; over "
+                   "nodes tiles "
+                   "run as the rounds of sends let them";
         if (!waits_for_tiles_) return {};
         return "the tiles of " + kernel_.name +
                " wait for each other, by a `while` over what they store, and so keep their order; but some "
@@ -402,7 +407,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
             order_all(false);
             if (kernel.persistent && kernel.most_slots == 0 && !at_once) ordering.repack(made);
         }
-        if (!kernel.in_order) follow_rounds(graph, stage, made);
+        follow_rounds(graph, stage, made);
     }
     return orders;
 }

@@ -344,6 +344,8 @@ private:
     bool ends_guessed(const Stmt& statement, const Frame& frame, const Value* entry,
                       const std::vector<Guess>& guesses, int symbol);
     void keep_slices(std::int32_t loop, std::size_t first);
+    std::optional<bool> known_part(const Expr& condition, Frame& frame);
+    Flow bounded_rounds(const Stmt& statement, Frame& frame);
     Flow unknown_rounds(const Stmt& statement, Frame& frame, const Value& index);
     Flow one_round(const Stmt& statement, Frame& frame);
     Flow next_round(const Stmt& statement, Frame& frame);

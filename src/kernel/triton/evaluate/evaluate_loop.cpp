@@ -449,6 +449,57 @@ const Expr* Evaluator::compared_id(const Stmt& statement) const {
     return id->kind == ExprKind::name && id->slot >= 0 ? id : nullptr;
 }
 
+/// Of a condition that data decides: of `a < b & data`, whether a < b; nothing where no such part is known.
+std::optional<bool> Evaluator::known_part(const Expr& condition, Frame& frame) {
+    const bool joins = condition.kind == ExprKind::both ||
+                       (condition.kind == ExprKind::binary && condition.op == Operator::bit_and);
+    if (!joins)
+        return condition.kind == ExprKind::compare ? truth(condition, evaluate(condition, frame))
+                                                   : std::nullopt;
+    std::optional<bool> all;
+    for (const Expr* part : condition.kids) {
+        const std::optional<bool> one = known_part(*part, frame);
+        if (one) all = all.value_or(true) && *one;
+    }
+    return all;
+}
+
+/// Rounds of a `while` that data may end before any of them: as many as the known part of its condition allows.
+Evaluator::Flow Evaluator::bounded_rounds(const Stmt& statement, Frame& frame) {
+    constexpr int kMost = 1024;  // that part might hold for ever
+    const Value* const around = std::exchange(frame.stopped, nullptr);
+    Flow left = Flow::next;
+    for (int round = 0;; ++round) {
+        const std::int32_t in_doubt = round > 0 ? 1 : 0;
+        maybe_ += in_doubt;
+        if (round > 0) (void)evaluate(*statement.value, frame);  // it may load
+        const std::optional<bool> goes_on =
+            round < kMost ? known_part(*statement.value, frame) : std::nullopt;
+        maybe_ -= in_doubt;
+        if (stopped()) return frame.stopped = around, Flow::stop;
+        if (!goes_on) {
+            const Value* const early = std::exchange(frame.stopped, around);
+            if (early != nullptr) join(frame, early, *statement.value);
+            return unknown_rounds(statement, frame, Value{});
+        }
+        if (!*goes_on) break;
+        const Value* const now = snapshot(frame);
+        if (frame.stopped != nullptr) {
+            join(frame, frame.stopped, *statement.value);
+            frame.stopped = snapshot(frame);
+            std::copy_n(now, frame.num_slots(), frame.slots);
+        } else {
+            frame.stopped = now;
+        }
+        left = next_round(statement, frame);
+        if (left == Flow::next && !step(statement.where)) left = Flow::stop;
+        if (left != Flow::next) break;
+    }
+    left = end_rounds(statement, frame, around, left);
+    if (left == Flow::stop_loop) return Flow::next;
+    return left == Flow::next ? execute(statement.otherwise, frame) : left;
+}
+
 Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
     for (std::int64_t i = 0;; ++i) {
         const Value condition = evaluate(*statement.value, frame);
@@ -460,7 +511,7 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
                 steered_by_[statement.value] = condition.why;
                 if (condition.why != nullptr) found.awaited.insert(condition.why);
             }
-            return unknown_rounds(statement, frame, Value{});
+            return bounded_rounds(statement, frame);
         }
         const bool over_tiles =
             frame.is_kernel && !by_program && outside_loops() && (condition.taint & program_bits_) != 0 &&
