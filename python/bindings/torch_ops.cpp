@@ -174,14 +174,12 @@ void bind_recipe(nb::module_& module) {
             "A new variable's number.")
         .def(
             "constant",
-            [](RecipeBuilder& builder, std::uintptr_t held) {
-                builder.recipe.constants.emplace_back(builder.recipe.variables,
-                                                      reinterpret_cast<void*>(held));
-                return builder.recipe.variables++;
+            [](RecipeBuilder& builder, int variable, std::uintptr_t held) {
+                builder.recipe.constants.emplace_back(variable, reinterpret_cast<void*>(held));
             },
-            "held"_a,
-            "The variable of a tensor that every call has; `held`: what torch.ops.syncopate._hold says of "
-            "it.")
+            "variable"_a, "held"_a,
+            "The tensor that every call has in it; `held`: what torch.ops.syncopate._hold says of it. The "
+            "recipe gives it back, once it is learnt.")
         .def(
             "empty",
             [](RecipeBuilder& builder, const std::vector<std::int64_t>& sizes, int of, int dtype) {

@@ -45,8 +45,8 @@ class Entry:
 
     @property
     def captured(self) -> bool:
-        executable = getattr(self.operator, "_executable", None)
-        return self._captured or (executable is not None and executable.native.captured)
+        executables = (getattr(part, "_executable", None) for part in parts_of(self.operator))
+        return self._captured or any(one.native.captured for one in executables if one is not None)
 
     @captured.setter
     def captured(self, captured: bool) -> None:
@@ -164,6 +164,14 @@ def _warmed_up(what: str, call: tuple[Hashable, ...]) -> Entry:
         f"{what}: called for the first time while a CUDA graph is captured; call it once before, since its set-up allocates "
         "memory and is collective"
     )
+
+
+def parts_of(operator: Any) -> list[Any]:
+    """The operators whose executables a call of it runs."""
+    from ..ops.block import Apart
+
+    instead = getattr(operator, "_instead", None)
+    return [instead._gather, instead._scatter] if isinstance(instead, Apart) else [operator]
 
 
 def _make_room(added: tuple[Hashable, ...], most: int | None) -> None:

@@ -46,7 +46,7 @@ start = _syncopate.start_torch_ops
 def _failed(handle: int, error: Exception) -> None:
     """A call by C++ has failed with this. What is to be forgotten then is so by every way of calling."""
     for entry in list(cache.entries.values()):
-        for operator in _parts(entry.operator):
+        for operator in cache.parts_of(entry.operator):
             executable = getattr(operator, "_executable", None)
             if executable is None or executable.native.handle != handle:
                 continue
@@ -54,14 +54,6 @@ def _failed(handle: int, error: Exception) -> None:
                 cache.forget(entry.operator)
             elif operator.drops():
                 _syncopate.drop_recipes(entry.token)
-
-
-def _parts(operator: Any) -> list[Any]:
-    """The operators whose executables a call of it runs."""
-    from ..ops.block import Apart
-
-    instead = getattr(operator, "_instead", None)
-    return [instead._gather, instead._scatter] if isinstance(instead, Apart) else [operator]
 
 
 def _watch_groups() -> None:
@@ -96,6 +88,7 @@ class Recipe:
     def __init__(self, name: str, group_name: str, inputs: int, outcome: str, token: int) -> None:
         counted = name.replace("matmuls", "matmul")  # as calls.find counts those of several products
         self.made = _syncopate.Recipe(counted, outcome, token, group_name, inputs)
+        self._constants: list[tuple[int, torch.Tensor]] = []
         self._group_name = group_name
 
     @property
@@ -109,11 +102,15 @@ class Recipe:
 
     def constant(self, tensor: torch.Tensor) -> int:
         """The variable of a tensor that every call has."""
-        return self.made.constant(torch.ops.syncopate._hold(tensor))
+        variable = self.made.variable()
+        self._constants.append((variable, tensor))
+        return variable
 
     def learn(self, *results: int) -> None:
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return  # into a graph goes the operator of another stream
+        for variable, tensor in self._constants:  # held for as long as the recipe is known: of no other
+            self.made.constant(variable, torch.ops.syncopate._hold(tensor))
         self.made.give(list(results))
         self.made.learn()
 
@@ -160,11 +157,7 @@ class Recipe:
 
         instead = getattr(operator, "_instead", None)
         if isinstance(instead, Apart):
-            gather, scatter = instead._gather, instead._scatter
-            inner = self.operator(gather, {"x": variables["x"], "w": variables["w1"]}, out_of)
-            if inner is None:
-                return None
-            return self.operator(scatter, {"x": inner, "w": variables["w2"]}, out_of)
+            return None  # a recipe has one executable: were the second refused, the first would have run
         if isinstance(instead, Unfused):
             return self._two_shots(operator, instead, variables, out_of)
         if operator._executable is None:

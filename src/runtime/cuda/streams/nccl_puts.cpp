@@ -130,7 +130,7 @@ std::uint64_t NcclPuts::there(const NcclBlock& block) const {
 Status NcclPuts::exchange(std::span<const NcclBlock> blocks, void* communicator, void* window,
                           const std::function<int(int)>& place_of, CUstream stream) const {
     if (api_->number < NcclApi::kPutsInGraphs &&
-        is_capturing(context_.get(), reinterpret_cast<CudaStream>(stream)))
+        capture_of(*context_, reinterpret_cast<CudaStream>(stream)) == Capture::on)
         return usage_error(
             fmt::format("SYNCOPATE_CHANNEL=put: NCCL {} is not known to put from graphs, as 2.32.3 does; use "
                         "\"send\", or no graph",
