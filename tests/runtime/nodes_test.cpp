@@ -231,38 +231,6 @@ TEST(Nodes, GoOnAfterAFaultAsTheNodesThatTheyAre) {
     });
 }
 
-/// Some hear of it in a call, some in a meeting, and those of the other node by what these leave for them: nobody is told twice, and
-/// all meet where they should.
-TEST(Nodes, CountMeetingsAlikeOnceCallsHaveDifferedWithinOne) {
-    const TemporaryDirectory directory;
-    const fuse::Schedule schedule = gather(2, 2);
-    run_ranks(all_ranks(4), [&](int rank) {
-        auto heap = make_heap(directory, rank, 4, 1 << 20, 2);
-        RANK_CHECK(heap, heap.error().to_string());
-        Rendezvous& group = (*heap)->rendezvous();
-        auto op = FusedOp::create(*heap, schedule, {.name = "ag", .deadline_ms = 60'000});
-        RANK_CHECK(op, op.error().to_string());
-        std::uint32_t number = 0;
-        for (const int alone : {0, 3, 1}) {
-            Status done = call(**op, rank, 4, ++number);
-            RANK_CHECK(done, done.error().to_string());
-            const bool is_beside = rank / 2 == alone / 2;
-            const std::string label = is_beside || alone == 3 ? "left" : "right";
-            done = rank == alone ? call(**op, rank, 4, ++number) : barrier(group, label);
-            RANK_CHECK(!done && done.error().message.find("the ranks' calls differ: ") != std::string::npos,
-                       done ? "they meet" : done.error().to_string());
-            number += rank == alone ? 0 : 1;
-            for (const char* const after : {"after", "after that"}) {
-                done = barrier(group, after);
-                RANK_CHECK(done && !group.calls_differ(), after + (": " + done.error().to_string()));
-            }
-            op = FusedOp::create(*heap, schedule, {.name = "ag", .deadline_ms = 60'000});
-            RANK_CHECK(op, op.error().to_string());
-        }
-        return true;
-    });
-}
-
 /// Its socket closes: no deadline has to pass.
 TEST(Nodes, ARankThatDiedIsMissedByItsRail) {
     const TemporaryDirectory directory;

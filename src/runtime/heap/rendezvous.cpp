@@ -13,7 +13,6 @@
 #include "syncopate/at.hpp"
 #include "syncopate/runtime/heap/group_memory.hpp"
 #include "syncopate/try.hpp"
-#include "syncopate/whole_number.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -80,10 +79,6 @@ Rendezvous::~Rendezvous() = default;
 bool Rendezvous::is_a_parents() const { return forks_ != forks(); }
 
 /// One all_gather on one rank.
-///
-/// Ranks that are told that calls differ count meetings anew, and all have to count alike. Of one node they do so by its watch, whose
-/// events all of them are told. Over nodes a watch knows its own node: there the event is what the store has under a key, which
-/// whoever is told first puts, and everybody else reads who waits for a rank that has gone on.
 class Meeting {
 public:
     Meeting(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout, bool failed)
@@ -96,27 +91,6 @@ public:
           all_(static_cast<std::size_t>(rendezvous.size())) {}
 
     Result<std::vector<Bytes>> hold(const Bytes& value) {
-        for (;;) {
-            Result<std::vector<Bytes>> held = attempt(value);
-            if (!std::exchange(again_, false)) return held;
-            all_.assign(all_.size(), {});
-            absent_.clear();
-            ended_.clear();
-            differ_ = false;
-            allowed_ = timeout_;
-        }
-    }
-
-private:
-    struct Rank {
-        bool came = false;
-        bool gave_up = false;
-        std::string shown;  ///< the caller, else the label
-        Bytes value;
-        Bytes said;  ///< what it has put, with all that
-    };
-
-    Result<std::vector<Bytes>> attempt(const Bytes& value) {
         rendezvous_.calls_differ_ = false;
         if (Status entered = enter(); !entered) {
             rendezvous_.calls_differ_ = true;
@@ -142,6 +116,15 @@ private:
         return values();
     }
 
+private:
+    struct Rank {
+        bool came = false;
+        bool gave_up = false;
+        std::string shown;  ///< the caller, else the label
+        Bytes value;
+        Bytes said;  ///< what it has put, with all that
+    };
+
     /// Whether nobody has given up, or come again with something else, since it was first looked at: then there was a moment
     /// at which all were here with what has been read.
     bool all_still_say_so() {
@@ -159,10 +142,7 @@ private:
     /// Ranks that have been told as often that calls differed count their meetings from there on, whichever they came to
     /// before.
     Status enter() {
-        if (MeetingWatch* const near = near_watch()) {
-            const Status entered = near->enter();
-            return entered ? entered : Status(declare(*near, entered.error()));
-        }
+        if (MeetingWatch* const near = near_watch()) return near->enter();
         if (rendezvous_.watch() == nullptr) return Done{};
         const Status entered = rendezvous_.watch()->enter();
         const std::uint32_t told = rendezvous_.watch()->told();
@@ -241,75 +221,20 @@ private:
         return rendezvous_.watch() != nullptr && rendezvous_.watch()->has_ended(rank);
     }
 
-    [[nodiscard]] bool is_apart() const { return rendezvous_.ranks_of_node() != rendezvous_.size(); }
     /// Of several nodes, that of this one: null where there is none yet.
     [[nodiscard]] MeetingWatch* near_watch() const {
-        return is_apart() ? rendezvous_.within().watch().get() : nullptr;
-    }
-
-    [[nodiscard]] std::string event_key() const { return fmt::format("event.{}", rendezvous_.told_); }
-
-    struct Event {
-        int node = -1;             ///< by its first rank; -1: of no node's watch
-        std::uint32_t number = 0;  ///< as that counts
-        std::string text;
-    };
-    static Event event_of(const Bytes& bytes) {
-        const std::size_t second = bytes.find(' '), text = bytes.find(' ', second + 1);
-        return {whole_number<int>(bytes.substr(0, second)).value_or(-1),
-                whole_number<std::uint32_t>(bytes.substr(second + 1, text - second - 1)).value_or(0),
-                bytes.substr(text + 1)};
-    }
-    /// Whether this rank has been told of it by its node's watch, in a call or a meeting.
-    [[nodiscard]] bool has_been_told(const Event& event) const {
-        return near_watch() != nullptr && event.node == rendezvous_.first_of_node() &&
-               event.number <= near_watch()->told();
-    }
-    void count_anew() {
-        ++rendezvous_.told_;
-        rendezvous_.sequence_ = 0;
-    }
-
-    /// `error`, by which this rank is told that calls differ: it puts that, unless another rank has been told sooner. A store that cannot
-    /// put first lets the nodes find one more difference, by which they count alike again.
-    Error declare(const Event& own, Error error) {
-        for (;;) {
-            const Result<Bytes> put = rendezvous_.put_first(
-                event_key(), fmt::format("{} {} {}", own.node, own.number, error.message));
-            if (!put) {
-                if (own.node < 0) ++rendezvous_.sequence_;
-                return error;
-            }
-            const Event event = event_of(*put);
-            if (own.node < 0) return hear(event);
-            count_anew();
-            if (!has_been_told(event) || event.number == own.number) return error;
-        }
-    }
-    Error declare(MeetingWatch& near, Error error) {
-        return declare({rendezvous_.first_of_node(), near.told(), {}}, std::move(error));
-    }
-    /// Of an event that is in the store. Who has been told of it in a call meets in the new count, without an error.
-    Error hear(const Event& event) {
-        again_ = has_been_told(event);
-        if (near_watch() != nullptr) (void)near_watch()->enter();  // so that nobody is told twice
-        count_anew();
-        return {event.text, {.rank = rendezvous_.rank()}, ErrorClass::usage, {}};
+        const bool apart = rendezvous_.ranks_of_node() != rendezvous_.size();
+        return apart ? rendezvous_.within().watch().get() : nullptr;
     }
 
     Status look() {
-        if (is_apart()) {
-            if (const Result<Bytes> event = rendezvous_.get(event_key(), Milliseconds{1}))
-                return hear(event_of(*event));
-        }
         if (MeetingWatch* const near = near_watch()) {
             const MeetingWatch::Came seen = [&](int other) {
                 const int rank = rendezvous_.first_of_node() + other;
                 return came(rank, Milliseconds{1}) ? std::optional(of(rank).shown) : std::nullopt;
             };
             // Who comes here with something else is named by all nodes together (differing()).
-            const Status looked = near->look(seen, false, failed_);
-            return looked ? looked : Status(declare(*near, looked.error()));
+            return near->look(seen, false, failed_);
         }
         if (rendezvous_.watch() == nullptr) return Done{};
         const MeetingWatch::Came seen = [&](int other) {
@@ -360,13 +285,11 @@ private:
             labels += fmt::format("{}rank {}: {}", rank == 0 ? "" : "; ", rank,
                                   all_[rank].came ? all_[rank].shown : "has not come yet");
         rendezvous_.last_key_ = my_key;
-        rendezvous_.calls_differ_ = true;
-        Error error{fmt::format("the ranks' calls differ: {}", labels),
-                    {.rank = rendezvous_.rank()},
-                    ErrorClass::usage};
-        if (is_apart()) return declare(Event{}, std::move(error));
         ++rendezvous_.sequence_;
-        return error;
+        rendezvous_.calls_differ_ = true;
+        return Error{fmt::format("the ranks' calls differ: {}", labels),
+                     {.rank = rendezvous_.rank()},
+                     ErrorClass::usage};
     }
 
     std::vector<Bytes> values() {
@@ -389,7 +312,6 @@ private:
     int failures_ = 0;  ///< in a row, each sooner than it was to wait: it is the store that fails, not a rank
     std::string store_failure_;
     bool differ_ = false;
-    bool again_ = false;  ///< this rank is to meet anew, in another count
 };
 
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
