@@ -221,11 +221,13 @@ TEST(Moe, AStrategyOfAFileThatNoTableCanHoldIsRefused) {
     EXPECT_NE(refusal(tile(16, 16, 16, 1), many).find("more than tables can number"), std::string::npos);
     // A table that has a word for each expert is made before any row is looked at.
     for (const char* experts :
-         {"moe:T=4,E=2147483648,topk=1,H=16,F=16,ranks=1", "moe:T=4,E=16777216,topk=1,H=16,F=16,ranks=2"})
-        EXPECT_NE(
-            refusal(tile(16, 16, 16, 1), experts).find("groups of rows are more than tables can number"),
-            std::string::npos)
-            << experts;
+         {"moe:T=4,E=2147483648,topk=1,H=16,F=16,ranks=1", "moe:T=4,E=16777216,topk=1,H=16,F=16,ranks=2"}) {
+        const auto problem = parse_problem(experts);
+        ASSERT_FALSE(problem) << experts;
+        EXPECT_NE(problem.error().to_string().find("groups of rows are more than tables can number"),
+                  std::string::npos)
+            << problem.error().to_string();
+    }
 }
 
 TEST(Moe, WhatItsKernelsHaveSeenIsToldOfTheCallsBetweenTwoReadings) {
