@@ -37,6 +37,7 @@ Prepared::~Prepared() {
 }
 
 Status Prepared::run(std::span<const runtime::CallTensor> tensors, runtime::CudaStream stream) {
+    SYNCOPATE_TRY(op().require_own());
     const std::lock_guard lock(telling_);  // another thread's check is of calls before it, or waits for it
     const Status ran = executable_->run(tensors, stream);
     if (!bundle_->on_host() || !tells()) return ran;
@@ -44,6 +45,7 @@ Status Prepared::run(std::span<const runtime::CallTensor> tensors, runtime::Cuda
 }
 
 Status Prepared::check() {
+    SYNCOPATE_TRY(op().require_own());
     const std::lock_guard lock(telling_);
     Status done = op().synchronize();
     if (done) done = op().check();

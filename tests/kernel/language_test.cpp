@@ -226,7 +226,8 @@ TEST(Language, AWhileThatDataMayEndEarlierRunsAsOftenAsTheRestOfItsConditionAllo
         "    i = 0\n    done = 0\n    while (i < 4) & (done == 0):\n        tl.store(y_ptr + i, "
         "1.0)\n        done = tl.load(d_ptr + i)\n        i += 1\n";
     EXPECT_EQ(written(body), at(0, 4));
-    EXPECT_FALSE(surely_stores("    i = 0\n    while (i < 4) & (c == 0):\n        tl.store(y_ptr + i, 1.0)\n        i += 1\n"));
+    EXPECT_FALSE(surely_stores(
+        "    i = 0\n    while (i < 4) & (c == 0):\n        tl.store(y_ptr + i, 1.0)\n        i += 1\n"));
     EXPECT_EQ(written("    i = 8\n    while i > 4 and tl.load(d_ptr + i) > 0:\n        i -= 1\n        "
                       "tl.store(y_ptr + i, 1.0)\n"),
               at(4, 8));
@@ -243,10 +244,12 @@ TEST(Language, TilesThatWaitForOthersKeepTheirOrder) {
     const auto in_order = [](const std::string& wait, const std::string& done) {
         Arguments args = arguments("", {"f_ptr=4:int32", "y_ptr=4:fp32"});
         args.grid = {4, 1, 1};
-        return analysed(source("f_ptr, y_ptr", "    pid = tl.program_id(0)\n" + wait +
-                                                   "    tl.store(y_ptr + pid, 1.0)\n" + done),
-                        args, "k")
-            .in_order;
+        std::string text = source("f_ptr, y_ptr", "    pid = tl.program_id(0)\n" + wait +
+                                                      "    tl.store(y_ptr + pid, 1.0)\n" + done);
+        text.insert(text.find("@triton.jit"),
+                    "@triton.jit\ndef ready(p):\n    v = tl.load(p)\n    if v == 1:\n        return 1\n    "
+                    "return 0\n\n\n");
+        return analysed(text, args, "k").in_order;
     };
     const std::string told = "    tl.atomic_xchg(f_ptr + pid, 1)\n";
     EXPECT_TRUE(
@@ -258,6 +261,20 @@ TEST(Language, TilesThatWaitForOthersKeepTheirOrder) {
     EXPECT_TRUE(
         in_order("    ready = tl.load(f_ptr)\n    while ready < pid:\n        ready = tl.load(f_ptr)\n",
                  "    tl.atomic_add(f_ptr, 1)\n"));
+    const std::string before = "tl.load(f_ptr + pid - 1)";
+    const std::vector<std::string> waits{
+        "    while not " + before + ": pass\n",
+        "    while not (" + before + " == 1): pass\n",
+        "    done = False\n    while not done:\n        done = " + before + " == 1\n",
+        "    done = 0\n    while done == 0:\n        v = " + before +
+            "\n        if v == 1:\n            done = 1\n",
+        "    done = 0\n    while done == 0:\n        done = 1 if " + before + " == 1 else 0\n",
+        "    while (tl.load(y_ptr) == 0) & (" + before + " == 0): pass\n",
+        "    while tl.load(y_ptr) + " + before + " == 0: pass\n",
+        "    while tl.atomic_cas(f_ptr + pid - 1, 1, 0) != 1: pass\n",
+        "    while ready(f_ptr + pid - 1) == 0: pass\n",
+        "    while tl.atomic_xchg(f_ptr + pid - 1, 0) == 0: pass\n"};
+    for (const std::string& wait : waits) EXPECT_TRUE(in_order(wait, told)) << wait;
     // Who has a lock does not matter, nor what the kernel does not store.
     EXPECT_FALSE(
         in_order("    while tl.atomic_cas(f_ptr, 0, 1) == 1: pass\n", "    tl.atomic_xchg(f_ptr, 0)\n"));

@@ -3,7 +3,6 @@ lie with K last, as wgmma takes fp8, and as torch._scaled_grouped_mm and vLLM ha
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -150,20 +149,24 @@ class ScaledMoe(Moe):
         """y [T, H]."""
         refuse_tracing(type(self).__name__)
         own, h, f = self.own_experts, self.hidden, self.inner
-        if len(scales) != 3:
-            raise ValueError(f"scales: expected those of x, of w1 and of w2, got {len(scales)} tensors")
-        factors = dict(zip(self.scale_shapes(), scales, strict=True))
-        for name, w in (("w1", w1), ("w2", w2)):
-            if w.dim() != 3 or not w.transpose(1, 2).is_contiguous():
-                raise ValueError(
-                    f"{name}: products of fp8 take the transpose of a contiguous one: {name}.transpose(1, 2) must be contiguous"
-                )
-        check = functools.partial(self._check, {
-            "x": (x, (self.tokens, h), (self.dtype,)), **self._routed(ids, weights),
-            "w1": (w1.transpose(1, 2), (own, 2 * f, h), (self.dtype,)),
-            "w2": (w2.transpose(1, 2), (own, h, f), (self.dtype,)),
-            **{n: (factors[n], shape, (torch.float32,)) for n, shape in self.scale_shapes().items()},
-        })  # fmt: skip
+
+        def check() -> None:  # over nodes what one rank finds is an error on all
+            if len(scales) != 3:
+                raise ValueError(f"scales: expected those of x, of w1 and of w2, got {len(scales)} tensors")
+            for name, w in (("w1", w1), ("w2", w2)):
+                if w.dim() != 3 or not w.transpose(1, 2).is_contiguous():
+                    raise ValueError(
+                        f"{name}: products of fp8 take the transpose of a contiguous one: {name}.transpose(1, 2) must be contiguous"
+                    )
+            shapes = self.scale_shapes()
+            factors = dict(zip(shapes, scales, strict=True))
+            self._check({
+                "x": (x, (self.tokens, h), (self.dtype,)), **self._routed(ids, weights),
+                "w1": (w1.transpose(1, 2), (own, 2 * f, h), (self.dtype,)),
+                "w2": (w2.transpose(1, 2), (own, h, f), (self.dtype,)),
+                **{n: (factors[n], shape, (torch.float32,)) for n, shape in shapes.items()},
+            })  # fmt: skip
+
         if self.over_nodes is not None:
             return self.over_nodes.run(check, (x, ids, weights, w1, w2), scales)
         check()
@@ -172,7 +175,7 @@ class ScaledMoe(Moe):
         made = self.scratch()
         out = torch.empty(self.tokens, h, dtype=self.out_dtype, device=self.device)
         given = {"given_ptr": x, "ids_ptr": ids, "weights_ptr": weights, "w1": w1, "w2": w2, "out_ptr": out}
-        self.launch(made | given | factors)
+        self.launch(made | given | dict(zip(self.scale_shapes(), scales, strict=True)))
         self._done(made["status_ptr"])
         return out, None, ()
 

@@ -107,7 +107,7 @@ public:
           readiness_(graph, arrivals, earlier, stage),
           traversal_(traversal_of(kernel)),
           deadlines_(graph, lowered, placement, arrivals, stage, traversal_, scope),
-          waits_for_tiles_(kernel.operations > 0 && waits_for_tiles()) {}
+          waits_for_tiles_((kernel.operations > 0 || kernel.in_order) && waits_for_tiles()) {}
     [[nodiscard]] bool in_turns() const { return deadlines_.takes_turns(); }
 
     /// By slot of `rank`. `phases`: tiles may start before all that they need has come.
@@ -127,6 +127,9 @@ public:
 
     /// Why tiles that wait for each other cannot keep their order; "": they can.
     [[nodiscard]] std::string in_order_objection() const {
+        if (!nodes_.runs.empty())
+            return "the tiles of " + kernel_.name +
+                   " wait for each other, by a `while` over what they store, and not all run on each rank";
         if (!graph_.rounds.empty())
             return "the tiles of " + kernel_.name +
                    " wait for each other, by a `while` over what they store, and so keep their order; over "

@@ -216,6 +216,7 @@ Status Executable::check(std::span<const CallTensor> tensors) const {
 }
 
 std::optional<std::size_t> Executable::takes(std::span<const CallTensor> tensors) const {
+    if (!op_->require_own()) return 0;  // run_taken says it
     return check(tensors) ? form_of(tensors) : std::nullopt;
 }
 
@@ -252,6 +253,7 @@ Status Executable::place(std::span<const CallTensor> tensors) {
 }
 
 Status Executable::run(std::span<const CallTensor> tensors, CudaStream stream) {
+    SYNCOPATE_TRY(op_->require_own());
     SYNCOPATE_TRY(check(tensors));
     const std::optional<std::size_t> form = form_of(tensors);
     if (!form)
@@ -265,6 +267,7 @@ Status Executable::run(std::span<const CallTensor> tensors, CudaStream stream) {
 }
 
 Status Executable::run_taken(std::span<const CallTensor> tensors, std::size_t form, CudaStream stream) {
+    SYNCOPATE_TRY(op_->require_own());  // a child's locks may be held by threads that it does not have
     const std::lock_guard lock(calling_);
     SYNCOPATE_TRY(place(tensors));
     Status ran = host_ ? run_on_host(tensors) : run_on_cuda(tensors, form, stream);

@@ -117,12 +117,33 @@ int next_generation(const std::string& run) {
     return generations()[run]++;
 }
 
-/// Nobody joined: the next try is for the same, or ranks that tried unequally often would never meet.
-void give_back_generation(const std::string& run, int generation) {
-    const std::lock_guard lock(generations_mutex());
-    int& next = generations()[run];
-    if (next == generation + 1) next = generation;
-}
+/// A rank's try to join. Where nobody joined, the next one is for the same generation, or ranks that tried unequally often would
+/// never meet.
+class Try {
+public:
+    Try(const fs::path& run, int rank)
+        : run_(run.string()),
+          generation_(next_generation(run_)),
+          hello_(run / fmt::format("hello.{}.{}", generation_, rank)) {}
+    ~Try() {
+        std::error_code failure;
+        fs::remove(hello_, failure);
+        if (joined) return;
+        const std::lock_guard lock(generations_mutex());
+        int& next = generations()[run_];
+        if (next == generation_ + 1) next = generation_;
+    }
+    Try(const Try&) = delete;
+    Try& operator=(const Try&) = delete;
+    [[nodiscard]] int generation() const { return generation_; }
+
+    bool joined = false;
+
+private:
+    std::string run_;
+    int generation_;
+    fs::path hello_;
+};
 
 }  // namespace
 
@@ -138,8 +159,8 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
     WaitingClock clock;
     const fs::path run = directory / file_name(run_id.empty() ? "run" : run_id);
     std::error_code failure;
-    const int generation = next_generation(run.string());
-    const auto hello_path = [&](int r) { return run / fmt::format("hello.{}.{}", generation, r); };
+    Try own(run, rank);
+    const auto hello_path = [&](int r) { return run / fmt::format("hello.{}.{}", own.generation(), r); };
     Hello mine{random_hex(8), pid_namespace(), static_cast<long>(getpid()), 0};
     if (mine.space.empty()) mine.space = "none";
     mine.start = start_time_of(mine.pid).value_or(0);
@@ -164,10 +185,8 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
             std::string& nonce = seen[at(r)];
             Bytes bytes;
             Hello theirs;
-            if (nonce.empty() && read_file(hello_path(r), bytes) && Hello::unpack(bytes, theirs) &&
-                theirs.alive()) {
-                nonce = theirs.nonce;
-            }
+            if (read_file(hello_path(r), bytes) && Hello::unpack(bytes, theirs) && theirs.alive())
+                nonce = theirs.nonce;  // the newest: it may have given up, and come again
             if (nonce.empty()) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", r);
         }
         return ranks;
@@ -178,14 +197,12 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
     std::string nonces;
     for (const std::string& nonce : seen) nonces += nonce;
     if (!absent.empty()) {
-        fs::remove(hello_path(rank), failure);
-        give_back_generation(run.string(), generation);
         return Error{fmt::format("rank {} of {} did not come to {} within {} ms", absent, size, run.string(),
                                  timeout.count()),
                      {.rank = rank},
                      ErrorClass::machine};
     }
-    const std::string name = fmt::format("s{}-{:016x}", generation, std::hash<std::string>{}(nonces));
+    const std::string name = fmt::format("s{}-{:016x}", own.generation(), std::hash<std::string>{}(nonces));
     fs::create_directories(run / name, failure);
     if (failure) {
         return machine_error(fmt::format("cannot make {}: {}", (run / name).string(), failure.message()));
@@ -193,12 +210,8 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
     std::unique_ptr<FileRendezvous> joined(new FileRendezvous(run / name, rank, size));
     // After this nobody reads a hello any more.
     const auto left = std::chrono::duration_cast<Milliseconds>(timeout - clock.waited());
-    if (const Status met = barrier(*joined, "join", std::max(left, Milliseconds{100})); !met) {
-        fs::remove(hello_path(rank), failure);
-        give_back_generation(run.string(), generation);
-        return met.error();
-    }
-    fs::remove(hello_path(rank), failure);
+    SYNCOPATE_TRY(barrier(*joined, "join", std::max(left, Milliseconds{100})));
+    own.joined = true;
     return joined;
 }
 

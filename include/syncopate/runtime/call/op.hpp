@@ -207,6 +207,8 @@ public:
     /// After a fault of which all ranks know (a rank was late, and its call has failed, too): what is in flight is dropped,
     /// and the op takes calls again, from the first on [P38]. Collective, within the op's deadline and the group's.
     Status reset();
+    /// An error in a forked child, whose parent's op it is: it waits for no lock that a thread of the parent's holds.
+    [[nodiscard]] Status require_own() const;
     /// `done` follows each reset, and each renewal of its group, when no call of before is in flight and none of after has begun on
     /// any rank. For what is kept beside the op, call by call, or in its heap.
     void when_renewed(std::function<Status()> done) { when_renewed_ = std::move(done); }
@@ -236,8 +238,6 @@ private:
     Status make_executor(CallPlan plan);
     /// Gives up a call that nobody has ended: what its kernel should make never comes.
     void leave_call();
-    /// An error in a forked child, whose parent's op it is.
-    [[nodiscard]] Status require_own() const;
     /// Lets the group's watch see the op's calls. Collective.
     Status watch();
     /// On host a call ends once all ranks have asked for it, also on a rank that needs nothing of the others: so what

@@ -108,7 +108,7 @@ struct Findings {
     std::uint64_t write_taint = 0;  ///< of the addresses of stores
     std::uint64_t bound_taint = 0;  ///< of the tile loop's bound
     std::uint64_t count_taint = 0;  ///< of the ids counted beside the tile loop's own, after a round
-    std::set<const Expr*> awaited;  ///< what was loaded, on which it depends whether a `while` goes on
+    std::set<const Stmt*> waits;    ///< `while` loops of which data decides how often they run
     const Expr* own_id = nullptr;   ///< reads in the tile loop what is the program's, whichever tile it runs
     std::uint64_t all_counts = 0;   ///< every tile count that was computed
     const Stmt* tile_loop = nullptr;

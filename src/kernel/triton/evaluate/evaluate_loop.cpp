@@ -466,7 +466,10 @@ std::optional<bool> Evaluator::known_part(const Expr& condition, Frame& frame) {
 
 /// Rounds of a `while` that data may end before any of them: as many as the known part of its condition allows.
 Evaluator::Flow Evaluator::bounded_rounds(const Stmt& statement, Frame& frame) {
-    constexpr int kMost = 1024;  // that part might hold for ever
+    constexpr int kMost = 128;  // that part might hold for ever, or for a number of rounds that nobody reaches
+    const auto binds = [](const Expr* part) { return part->kind == ExprKind::bind; };
+    if (std::ranges::any_of(flattened(statement.value), binds))  // parts are evaluated once more
+        return unknown_rounds(statement, frame, Value{});
     const Value* const around = std::exchange(frame.stopped, nullptr);
     Flow left = Flow::next;
     for (int round = 0;; ++round) {
@@ -509,7 +512,7 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         if (!go) {
             if (condition.kind == ValueKind::opaque) {
                 steered_by_[statement.value] = condition.why;
-                if (condition.why != nullptr) found.awaited.insert(condition.why);
+                found.waits.insert(&statement);
             }
             return bounded_rounds(statement, frame);
         }
@@ -556,12 +559,15 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         const Value* around = frame.stopped;
         frame.stopped = nullptr;
         const Flow flow = one_round(statement, frame);
-        const bool may_stop = frame.stopped != nullptr;
         if (flow == Flow::returned) return end_rounds(statement, frame, around, flow);
-        frame.stopped = around;
+        const Value* const early = std::exchange(frame.stopped, around);
         if (flow == Flow::stop) return flow;
-        // Left early or not, depending on data: from here on nothing is known of how often it runs.
-        if (may_stop) return unknown_rounds(statement, frame, Value{});
+        if (early != nullptr) {
+            // Left early or not, depending on data: from here on nothing is known of how often it runs.
+            found.waits.insert(&statement);
+            join(frame, early, *statement.value);
+            return unknown_rounds(statement, frame, Value{});
+        }
         if (flow == Flow::stop_loop) break;
     }
     return Flow::next;

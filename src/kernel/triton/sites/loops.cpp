@@ -44,8 +44,8 @@ bool add_range(const Module& module, const Stmt& loop, LoopSite& site) {
     const Expr& over = *loop.value;
     if (over.kind != ExprKind::call || over.builtin != Builtin::range) return false;
     if (!loop.otherwise.empty() || ends_early(loop.body)) return false;
-    if (loop.body.front()->where.line == over.where.line)
-        return false;  // there is no line between for a wait
+    const SourceRange between{.begin = loop.header.end, .end = loop.body.front()->where.begin};
+    if (module.text(between).find('\n') == std::string_view::npos) return false;  // no line for a wait
     const std::vector<Expr*>& given = over.kids;
     const bool spread = std::ranges::any_of(given, [](const Expr* e) { return e->kind == ExprKind::splat; });
     if (spread || given.size() > 3) return false;
