@@ -103,7 +103,10 @@ public:
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
         SYNCOPATE_TRY(require_whole_calls());
-        SYNCOPATE_TRY(note_capture(stream, capture));  // nothing is enqueued yet: the call is taken back
+        if (const Status noted = note_capture(stream, capture); !noted) {
+            give_up(stream);
+            return noted;
+        }
         SYNCOPATE_TRY(enqueue_local_copies(*context_, *module_, inputs, stream));
         EngineTurn::Held held;
         if (turn_) {
