@@ -1,6 +1,7 @@
 """What all tests share: which of them run, running a process to its end, and looking for what it left behind.
 
-A test marked `sweep` (every size, many ranks, many cases) runs where SYNCOPATE_SWEEP is set, as by `make test-all`. Where
+A test marked `sweep` (every size, many ranks, many cases) runs where SYNCOPATE_SWEEP is set, as by `make test-all`; one of
+tests/install also where SYNCOPATE_INSTALL is. Where
 SYNCOPATE_NO_SKIPS is set, as by `make test`, nothing may be skipped but for want of a GPU or a network, or where a GPU
 is there.
 """
@@ -38,8 +39,12 @@ SWEEP = bool(os.environ.get("SYNCOPATE_SWEEP"))
 def pytest_collection_modifyitems(config, items) -> None:
     if SWEEP:
         return
-    left_out = [item for item in items if item.get_closest_marker("sweep")]
-    items[:] = [item for item in items if not item.get_closest_marker("sweep")]
+    installing = ROOT / "tests" / "install" if os.environ.get("SYNCOPATE_INSTALL") else None
+    left_out = [
+        item for item in items if item.get_closest_marker("sweep") and installing not in item.path.parents
+    ]
+    gone = set(map(id, left_out))
+    items[:] = [item for item in items if id(item) not in gone]
     config.hook.pytest_deselected(items=left_out)
 
 
