@@ -168,10 +168,8 @@ def _warmed_up(what: str, call: tuple[Hashable, ...]) -> Entry:
 
 def parts_of(operator: Any) -> list[Any]:
     """The operators whose executables a call of it runs."""
-    from ..ops.block import Apart
-
-    instead = getattr(operator, "_instead", None)
-    return [instead._gather, instead._scatter] if isinstance(instead, Apart) else [operator]
+    apart = getattr(operator, "_instead", None)  # ops.block.Apart has two; others' have none
+    return [apart._gather, apart._scatter] if hasattr(apart, "_gather") else [operator]
 
 
 def _make_room(added: tuple[Hashable, ...], most: int | None) -> None:
