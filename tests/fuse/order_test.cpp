@@ -48,6 +48,34 @@ TEST(Order, KeepsTheKernelsTraversalWhereEachTileHasAProgram) {
     EXPECT_EQ(of_rank_2(4, {.num_programs = 8}), as_made);
 }
 
+TEST(Order, TilesThatWaitForOthersOfTheirKernelKeepItsOrderOrAreRefused) {
+    const sample::Gemm gemm{8, 4, 4, 2, 2, 2};
+    const std::vector<std::int64_t> as_made{0, 1, 2, 3, 4, 5, 6, 7};
+    for (const Device device : {Device::host, Device::cuda}) {
+        Program gathered = sample::all_gather_gemm(gemm, 4);
+        gathered.kernel.in_order = true;
+        const auto schedule = fuse(gathered, {.device = device});
+        ASSERT_TRUE(schedule) << schedule.error().to_string();
+        for (const RankSchedule& rank : schedule->ranks) EXPECT_EQ(tiles_of(rank), as_made);
+    }
+    const auto refusal = [&](const plan::Plan& plan, const std::string& param, const std::string& tensor) {
+        Program program{sample::gemm(gemm), plan, {{param, tensor}}};
+        EXPECT_TRUE(fuse(program)) << "else";
+        program.kernel.in_order = true;
+        const auto schedule = fuse(program);
+        return schedule ? std::string("none") : schedule.error().to_string();
+    };
+    // Each rank runs the tiles of the rows that it gathers, and others' tiles would never come.
+    plan::Plan made = plan::all_gather(sample::ranks(2), {"C", {8, 4}, plan::DType::bf16}).value();
+    made.produced = made.initial;
+    EXPECT_NE(refusal(made, "c_ptr", "C").find("not all of them run on each rank"), std::string::npos);
+    plan::AllGatherOptions options;
+    options.algorithm = plan::Algorithm::hierarchical;
+    const plan::Plan apart =
+        plan::all_gather({{{"node", 2}, {"gpu", 1}}, "node"}, sample::a_of(gemm), options).value();
+    EXPECT_NE(refusal(apart, "a_ptr", "A").find("over nodes tiles run"), std::string::npos);
+}
+
 TEST(Order, PullsComeFromTheNextRankFirst) {
     const auto schedule = fuse(sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4, {.pull = true})).value();
     EXPECT_EQ(tiles_of(schedule.ranks[2]), (std::vector<std::int64_t>{4, 5, 6, 7, 0, 1, 2, 3}));

@@ -127,19 +127,13 @@ public:
 
     /// Why tiles that wait for each other cannot keep their order; "": they can.
     [[nodiscard]] std::string in_order_objection() const {
-        if (!nodes_.runs.empty())
-            return "the tiles of " + kernel_.name +
-                   " wait for each other, by a `while` over what they store, and not all run on each rank";
-        if (!graph_.rounds.empty())
-            return "the tiles of " + kernel_.name +
-                   " wait for each other, by a `while` over what they store, and so keep their order; over "
-                   "nodes tiles "
-                   "run as the rounds of sends let them";
+        const std::string all =
+            "the tiles of " + kernel_.name +
+            " wait for each other, by a `while` over what they store, and so keep their order";
+        if (!nodes_.runs.empty()) return all + "; but not all of them run on each rank";
+        if (!graph_.rounds.empty()) return all + "; over nodes tiles run as the rounds of sends let them";
         if (!waits_for_tiles_) return {};
-        return "the tiles of " + kernel_.name +
-               " wait for each other, by a `while` over what they store, and so keep their order; but some "
-               "wait for "
-               "chunks that tiles make, too: split it into two kernels";
+        return all + "; but some wait for chunks that tiles make, too: split it into two kernels";
     }
 
     /// The same in the traversal's order alone.

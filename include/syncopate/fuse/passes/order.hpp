@@ -25,6 +25,9 @@
 // Tiles that all start at once, each on a program of its own, keep the kernel's own traversal: none comes
 // before another, and neighbours that read the same rows or columns run on neighbouring multiprocessors,
 // whose requests for the same lines become one on a GPU.
+//
+// Tiles that wait for others of their kernel (Kernel::in_order) keep its traversal too: one would else spin for another that comes
+// behind it.
 #pragma once
 
 #include <array>

@@ -2,11 +2,8 @@
 // same element, so that what is left there depends on which one comes last. Nothing is said of what may only
 // be (a mask that data decides), nor of atomics alone, nor where a kernel may order its tiles itself.
 #include <algorithm>
-#include <cstdint>
-#include <optional>
 #include <set>
 #include <string>
-#include <variant>
 
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/footprints/partition.hpp"
@@ -28,22 +25,6 @@ std::string text_of_two(const std::string& first, const std::string& second, con
                         const plan::Region& box) {
     return first + " and " + second + " both store " + param + plan::to_string(box) +
            ", and nothing orders them: let one tile store it, or add to it by tl.atomic_add";
-}
-
-/// tl.atomic_cas(p, 0, 1) or tl.atomic_xchg(p, 1): a lock is free whoever had it. Others look, or take what was handed over.
-bool takes_lock(const Expr& read) {
-    const auto given = [&](std::size_t place, std::string_view name) -> std::optional<std::int64_t> {
-        const auto named = std::ranges::find(read.keywords, name, &std::pair<std::string, Expr*>::first);
-        const Expr* const found = place < read.kids.size()       ? read.kids[place]
-                                  : named != read.keywords.end() ? named->second
-                                                                 : nullptr;
-        const auto* number = found == nullptr || found->kind != ExprKind::literal
-                                 ? nullptr
-                                 : std::get_if<std::int64_t>(&found->literal);
-        return number == nullptr ? std::nullopt : std::optional(*number);
-    };
-    if (read.text.ends_with("atomic_xchg")) return given(1, "val").value_or(0) != 0;
-    return read.text.ends_with("atomic_cas") && given(1, "cmp") == 0 && given(2, "val").value_or(0) != 0;
 }
 
 /// Of these tiles, by what they surely write to `param`.
@@ -170,34 +151,6 @@ bool Analysis::orders_its_tiles(std::int32_t memory) const {
         shares = shares || (evaluator_.param_written[m] && evaluator_.param_read[m]);
     return shares &&
            std::ranges::any_of(statements(), [](const Stmt* s) { return s->kind == StmtKind::while_loop; });
-}
-
-/// Whether tiles may wait for others: data decides how often a `while` runs that reads, itself or by functions, what the kernel
-/// stores. Where that is not meant to wait, it costs no more than the order.
-bool Analysis::awaits_tiles() const {
-    std::vector<const Stmt*> inside(evaluator_.found.waits.begin(), evaluator_.found.waits.end());
-    std::set<const Expr*> calls;
-    std::set<std::int32_t> entered;
-    for (std::size_t i = 0; i < inside.size(); ++i) {
-        for (const std::vector<Stmt*>* block : {&inside[i]->body, &inside[i]->otherwise})
-            inside.insert(inside.end(), block->begin(), block->end());
-        for (Expr* root : {inside[i]->value, inside[i]->target}) {
-            if (root == nullptr) continue;
-            for (const Expr* part : flattened(root)) {
-                calls.insert(part);
-                if (part->function < 0 || !entered.insert(part->function).second) continue;
-                const std::vector<Stmt*>& body = module_.functions[at(part->function)].body;
-                inside.insert(inside.end(), body.begin(), body.end());
-            }
-        }
-    }
-    const bool stores = std::ranges::find(evaluator_.param_written, true) != evaluator_.param_written.end();
-    const auto in_assembler = [](const Expr* call) { return call->text.ends_with("inline_asm_elementwise"); };
-    if (stores && std::ranges::any_of(calls, in_assembler)) return true;
-    return std::ranges::any_of(evaluator_.found.accesses, [&](const auto& access) {
-        const auto& [call, memory] = access.first;
-        return memory >= 0 && evaluator_.param_written[at(memory)] && calls.contains(call) && !takes_lock(*call);
-    });
 }
 
 /// All statements of the kernel and of the functions that it calls.

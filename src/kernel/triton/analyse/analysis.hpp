@@ -123,6 +123,8 @@ private:
     std::vector<const Stmt*> statements() const;
     bool is_summed(std::int32_t memory) const;
     void add_warnings(Kernel& kernel, Text& text);
+
+    // analyse_waits.cpp
     [[nodiscard]] bool awaits_tiles() const;
 
     // analyse_ends.cpp

@@ -68,8 +68,8 @@ private:
         std::vector<CUevent> follows;                 ///< of other streams
         Nccl::Block block{};  ///< of a side of a channel, that its copies go before, or behind
         std::vector<StridedCopy> packing;
-        CUdeviceptr told =
-            0;  ///< of a side: the sender's `published`, there or as it came; of what is put, in its room
+        /// Of a side: the sender's `published`, there or as it came; of what is put, in its room.
+        CUdeviceptr told = 0;
         std::uint32_t* told_here = nullptr;  ///< what came, in pinned memory
         StreamSum sum;
         CUevent done = nullptr;    ///< recorded after it, where one of another stream waits for it
