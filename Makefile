@@ -12,7 +12,7 @@ build: setup
 
 test: setup
 	@scripts/build all tests
-	@scripts/test $(if $(SWEEPS),--quarter $(SWEEPS))
+	@scripts/test $(if $(SWEEPS),--some $(SWEEPS))
 
 test-all: setup
 	@scripts/build all tests

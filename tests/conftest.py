@@ -1,7 +1,8 @@
 """What all tests share: which of them run, running a process to its end, and looking for what it left behind.
 
 A test marked `sweep` (every size, many ranks, many cases) runs where SYNCOPATE_SWEEP is set, as by `make test-all`; one of
-tests/install also where SYNCOPATE_INSTALL is. Where
+tests/install also where SYNCOPATE_INSTALL is. With SYNCOPATE_SWEEP_FROM, a number, tests come in an order of that number's,
+and none begins at SYNCOPATE_SWEEP_UNTIL, seconds since 1970, or later. Where
 SYNCOPATE_NO_SKIPS is set, as by `make test`, nothing may be skipped but for want of a GPU or a network, or where a GPU
 is there.
 """
@@ -34,10 +35,14 @@ os.environ.setdefault(
     "TRITON_DEFAULT_FP_FUSION", "1"
 )  # Triton 3.9 warns where it is not said; older ones do so anyway
 SWEEP = bool(os.environ.get("SYNCOPATE_SWEEP"))
+UNTIL = float(os.environ.get("SYNCOPATE_SWEEP_UNTIL", "inf"))
+SOME = 101  # about as many tests as some minutes take, with no divisor in common with most counts
 
 
 def pytest_collection_modifyitems(config, items) -> None:
     if SWEEP:
+        first = int(os.environ.get("SYNCOPATE_SWEEP_FROM", 0)) * SOME % max(len(items), 1)
+        items[:] = items[first:] + items[:first]
         return
     installing = ROOT / "tests" / "install" if os.environ.get("SYNCOPATE_INSTALL") else None
     left_out = [
@@ -46,6 +51,12 @@ def pytest_collection_modifyitems(config, items) -> None:
     gone = set(map(id, left_out))
     items[:] = [item for item in items if id(item) not in gone]
     config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem) -> bool | None:
+    """Where time is up, nothing: such a test is not reported."""
+    return time.time() >= UNTIL or None
 
 
 def may_be_skipped(reason: str) -> bool:
