@@ -301,9 +301,8 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     const fuse::RankSchedule& schedule = of_all.ranks[at(rank)];
     const std::span<const fuse::Slot> slots = of_all.slots_of(schedule, stage);
     const std::size_t num_slots = slots.size();
-    const std::vector<fuse::Post> none;
-    const std::vector<fuse::Post>& kernel_posts =
-        stage + 1 == of_all.stages.size() ? schedule.kernel_posts : none;
+    // Of every stage: where one starts beside the one before it, the call's last program to end may be of either.
+    const std::vector<fuse::Post>& kernel_posts = schedule.kernel_posts;
     const std::size_t most = std::max(num_slots, static_cast<std::size_t>(of_all.stages[stage].most_slots));
     std::vector<std::int32_t> words(table::first_slot + table::slot_words * most, 0);
     words[table::num_slots] = static_cast<std::int32_t>(num_slots);

@@ -115,6 +115,20 @@ TEST(Table, GivesDistancesToPeersOfEitherSide) {
     EXPECT_EQ(distance(18), stride + 4 * 32);
 }
 
+TEST(Table, HasTheKernelsPostsInEveryStageSinceAnyMayEndLast) {
+    fuse::Schedule all;
+    all.stages = {{.count = 2}, {.first = 2, .count = 1}};
+    all.ranks.resize(2);
+    all.ranks[0].slots = {{0, {}, {}}, {1, {}, {}}, {0, {}, {}}};
+    all.ranks[0].kernel_posts = {{1, 3}};
+    for (const std::size_t stage : {0, 1}) {
+        const Words words = make_table(all, 0, 4096, 4, {}, stage);
+        ASSERT_EQ(words[table::num_kernel_posts], 1) << stage;
+        EXPECT_EQ(words[static_cast<std::size_t>(words[table::kernel_posts])],
+                  4096 + 4 * control::word_of(3));
+    }
+}
+
 TEST(Table, AlignsEveryPair) {
     fuse::RankSchedule schedule;
     for (int n = 0; n < 5; ++n)

@@ -273,9 +273,8 @@ private:
     }
     void end() const {
         const auto all = static_cast<std::uint32_t>(at(emit::table::num_programs));
-        const bool posts_here = !played_.case_.tells_early && stage_ + 1 == played_.programs_.size();
         ranks_.count(word_at(emit::control::finished), call_ * all, false,
-                     posts_here ? kernel_posts() : std::vector<std::uint64_t>{}, call_);
+                     played_.case_.tells_early ? std::vector<std::uint64_t>{} : kernel_posts(), call_);
     }
 
     PlayedOp& played_;

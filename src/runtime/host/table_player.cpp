@@ -26,6 +26,9 @@ void post_all(const FusedOp& op, std::span<const std::int32_t> words, std::int32
     }
 }
 
+/// Every stage's table has the kernel's posts; here stages run one after another, and the last one makes them.
+bool is_last(const FusedOp& op, std::size_t stage) { return stage + 1 == op.schedule().stages.size(); }
+
 }  // namespace
 
 std::vector<std::int64_t> offsets_of(const FusedOp& op, std::size_t stage, std::int32_t slot) {
@@ -89,7 +92,7 @@ Status play_table(const FusedOp& op, std::size_t stage,
         SYNCOPATE_TRY(make(slots[i].tile, slot));
         post_slot(op, stage, slot);
     }
-    if (control.faulty()) return Done{};
+    if (control.faulty() || !is_last(op, stage)) return Done{};
     const auto posts = static_cast<std::size_t>(table::kernel_posts);
     post_all(op, words, words[posts], words[posts] + table::pair_words * words[table::num_kernel_posts],
              epoch);
@@ -112,7 +115,7 @@ Status play_made_table(const FusedOp& op, std::size_t stage,
                             word(record + table::slot_rows)}));
         post_slot(op, stage, slot);
     }
-    if (control.faulty()) return Done{};
+    if (control.faulty() || !is_last(op, stage)) return Done{};
     const std::int32_t posts = word(table::kernel_posts);
     post_all(op, words, posts, posts + table::pair_words * word(table::num_kernel_posts), epoch);
     return Done{};
