@@ -52,6 +52,21 @@ TEST(Footprint, HostDescriptorsClipToTheTensor) {
     EXPECT_EQ(k.tiles[11].writes.at("c_desc"), box(192, 200, 128, 144));
 }
 
+TEST(Footprint, AnAxisOfExtentOneTakesNoOffsetFromOneThatHasRoom) {
+    const std::string text = source(
+        "x_ptr, y_ptr",
+        "    r = tl.program_id(0) * 8 + tl.arange(0, 8)\n    tl.store(y_ptr + r, tl.load(x_ptr + r))\n");
+    for (const std::string shape : {"1x24:fp32:1,1", "1x24:fp32:24,1", "24x1:fp32:1,1", "24x1:fp32:1,24"}) {
+        Arguments args = arguments("", {"x_ptr=" + shape, "y_ptr=24:fp32"});
+        const Kernel k = analysed(text, args, "k");
+        ASSERT_EQ(k.tiles.size(), 3U) << shape;
+        const plan::Region of_first_axis{{8, 16}, {0, 1}}, of_second{{0, 1}, {8, 16}};
+        EXPECT_EQ(k.tiles[1].reads.at("x_ptr"), shape.starts_with("24") ? of_first_axis : of_second) << shape;
+    }
+    Arguments args = arguments("", {"x_ptr=1x8x3:fp32:3,3,1", "y_ptr=24:fp32"});
+    EXPECT_EQ(analysed(text, args, "k").tiles[2].reads.at("x_ptr"), (plan::Region{{0, 1}, {5, 8}, {0, 3}}));
+}
+
 TEST(Footprint, EveryTileIsWrittenOnce) {
     for (const Kernel& k :
          {analysed(example("matmul_pointers.py"), pointers(200, 144, 90)),

@@ -240,6 +240,55 @@ TEST(Language, AWhileThatDataMayEndEarlierRunsAsOftenAsTheRestOfItsConditionAllo
         at(3, 4));
 }
 
+TEST(Language, TheConditionOfAWhileThatDataEndsIsSeenInEveryRound) {
+    Arguments args = arguments("", {"x_ptr=4x8:fp32", "f_ptr=4x8:int32", "y_ptr=4:fp32"});
+    args.grid = {4, 1, 1};
+    const auto refusal = [&](const std::string& condition, const std::string& round) {
+        const std::string body =
+            "    pid = tl.program_id(0)\n    p = x_ptr + pid * 8\n    i = 0\n    while " + condition +
+            ":\n        " + round + "\n    tl.store(y_ptr + pid, i)\n";
+        return error_of(source("x_ptr, f_ptr, y_ptr", body), args);
+    };
+    const std::vector<std::string> conditions{
+        "tl.load(x_ptr + pid * 8 + i) > 0", "not (i >= 8 or tl.load(p + i) != 0)",
+        "i < 2 or tl.load(p + i) == 0", "(v := tl.load(p + i)) > 0", "tl.load(p + i * i) > tl.load(p)"};
+    for (const std::string& condition : conditions)
+        EXPECT_NE(refusal(condition, "i += 1").find("@sy.reads"), std::string::npos) << condition;
+    EXPECT_NE(refusal("(tl.load(p) == 0) | (i > 100)", "p += 1").find("@sy.reads"), std::string::npos);
+    EXPECT_NE(refusal("tl.load(f_ptr + pid * 8 + 7 + i) == 0", "i -= 1").find("@sy.reads"),
+              std::string::npos);
+    EXPECT_NE(refusal("tl.atomic_add(f_ptr + pid * 8 + i, 1) == 0", "i += 1").find("@sy."),
+              std::string::npos);
+    // Where it loads does not change, or no longer than the rest of it holds.
+    const std::string still = source(
+        "x_ptr, y_ptr",
+        "    pid = tl.program_id(0)\n    i = 0\n    while tl.load(x_ptr + pid * 8) > i:\n        i += 1\n"
+        "    tl.store(y_ptr + pid, i)\n");
+    args = arguments("", {"x_ptr=4x8:fp32", "y_ptr=4:fp32"});
+    args.grid = {4, 1, 1};
+    EXPECT_EQ(analysed(still, args, "k").tiles[1].reads.at("x_ptr"), (plan::Region{{1, 2}, {0, 1}}));
+    const std::string ahead = source(
+        "x_ptr, y_ptr",
+        "    pid = tl.program_id(0)\n    i = 0\n    while i < 8 and tl.load(x_ptr + pid * 8 + i) >= 0:\n"
+        "        i += 1\n    tl.store(y_ptr + pid, i)\n");
+    EXPECT_EQ(analysed(ahead, args, "k").tiles[1].reads.at("x_ptr"), (plan::Region{{1, 2}, {0, 8}}))
+        << "no round looks at the next tile's";
+}
+
+TEST(Language, WhilesInsideWhilesThatDataEndsTakeNoLongerThanTheirAddressesNeed) {
+    std::string body = "    pid = tl.program_id(0)\n    d = tl.load(x_ptr + pid)\n", round;
+    std::string indent = "    ";
+    for (const char* name : {"i", "j", "k"}) {
+        body += indent + name + " = 0\n" + indent + "while (" + name + " < 100) & (d > 0):\n";
+        indent += "    ";
+        round = indent + name + " += 1\n" + round;
+    }
+    body += indent + "d -= tl.load(x_ptr + pid)\n" + round + "    tl.store(y_ptr + pid, d)\n";
+    Arguments args = arguments("", {"x_ptr=64:fp32", "y_ptr=64:fp32"});
+    args.grid = {64, 1, 1};
+    EXPECT_EQ(analysed(source("x_ptr, y_ptr", body), args, "k").tiles.size(), 64U);
+}
+
 TEST(Language, TilesThatWaitForOthersKeepTheirOrder) {
     const auto in_order = [](const std::string& wait, const std::string& done) {
         Arguments args = arguments("", {"f_ptr=4:int32", "y_ptr=4:fp32"});
@@ -248,7 +297,8 @@ TEST(Language, TilesThatWaitForOthersKeepTheirOrder) {
                                                       "    tl.store(y_ptr + pid, 1.0)\n" + done);
         text.insert(text.find("@triton.jit"),
                     "@triton.jit\ndef ready(p):\n    v = tl.load(p)\n    if v == 1:\n        return 1\n    "
-                    "return 0\n\n\n");
+                    "return 0\n\n\n@triton.jit\ndef spin_with(look: tl.constexpr, p):\n    while look(p) == "
+                    "0:\n        pass\n\n\n");
         return analysed(text, args, "k").in_order;
     };
     const std::string told = "    tl.atomic_xchg(f_ptr + pid, 1)\n";
@@ -273,13 +323,23 @@ TEST(Language, TilesThatWaitForOthersKeepTheirOrder) {
         "    while tl.load(y_ptr) + " + before + " == 0: pass\n",
         "    while tl.atomic_cas(f_ptr + pid - 1, 1, 0) != 1: pass\n",
         "    while ready(f_ptr + pid - 1) == 0: pass\n",
-        "    while tl.atomic_xchg(f_ptr + pid - 1, 0) == 0: pass\n"};
+        "    while tl.atomic_xchg(f_ptr + pid - 1, 0) == 0: pass\n",
+        "    spin_with(ready, f_ptr + pid - 1)\n",
+        "    look: tl.constexpr = ready\n    while look(f_ptr + pid - 1) == 0: pass\n",
+        "    while tl.atomic_xchg(f_ptr + pid - 1, 2) == 0: pass\n"};
     for (const std::string& wait : waits) EXPECT_TRUE(in_order(wait, told)) << wait;
+    // What the tile before hands on is no lock that each tile frees itself.
+    EXPECT_TRUE(in_order("    if pid > 0:\n        while tl.atomic_cas(f_ptr + pid - 1, 0, 1) != 0: pass\n",
+                         "    tl.atomic_xchg(f_ptr + pid, 0)\n"));
+    EXPECT_TRUE(in_order("    p = f_ptr + pid - 1\n    while tl.atomic_cas(p, 0, 1) != 0: pass\n",
+                         "    p += 1\n    tl.atomic_xchg(p, 0)\n"));
     // Who has a lock does not matter, nor what the kernel does not store.
     EXPECT_FALSE(
         in_order("    while tl.atomic_cas(f_ptr, 0, 1) == 1: pass\n", "    tl.atomic_xchg(f_ptr, 0)\n"));
     EXPECT_FALSE(
         in_order("    while tl.atomic_xchg(f_ptr, 1) == 1: pass\n", "    tl.atomic_xchg(f_ptr, 0)\n"));
+    EXPECT_FALSE(in_order("    lock = f_ptr + pid % 2\n    while tl.atomic_cas(lock, 0, 1) == 1: pass\n",
+                          "    tl.store(lock, 0)\n"));
     EXPECT_FALSE(in_order("    i = tl.load(f_ptr)\n    while i > 0:\n        i -= 1\n", ""));
     EXPECT_FALSE(in_order("", told));
 }

@@ -126,6 +126,7 @@ private:
 
     // analyse_waits.cpp
     [[nodiscard]] bool awaits_tiles() const;
+    [[nodiscard]] bool is_lock(const Expr& call) const;
 
     // analyse_ends.cpp
     void allow_probes();

@@ -107,9 +107,19 @@ Value Evaluator::is_instance(const Expr& e, Frame& frame) {
     return made;
 }
 
+/// It may wait by itself, and may be what a loop waits by.
+void Evaluator::note_assembler(const Expr& e) {
+    const Expr* const code = e.kids.empty() ? nullptr : e.kids.front();
+    const bool written = code != nullptr && code->kind == ExprKind::literal;
+    const auto* text = written ? std::get_if<std::string>(&code->literal) : nullptr;
+    const bool may_branch = text == nullptr || text->find("bra") != std::string::npos;
+    if (waiting_ > 0 || may_branch) found.waits_in_assembler = true;
+}
+
 Value Evaluator::call(const Expr& e, Frame& frame) {
     if (e.text == "isinstance" && e.kids.size() == 2 && e.slot < 0 && e.function < 0)
         return is_instance(e, frame);
+    if (e.text.ends_with("inline_asm_elementwise")) note_assembler(e);
     std::array<Value, 6> small;
     std::vector<Value> large;
     const bool splats = std::any_of(e.kids.begin(), e.kids.end(),

@@ -281,6 +281,7 @@ void Evaluator::note_call(const Expr& e, std::int32_t param, bool read, bool wri
         fail(e.where, "the values of `" + name_of(param) + "` are given, but " + quoted(module_, e.where) +
                           " stores to it: leave its --values out");
     if (write) ++stores_;
+    if (read && waiting_ > 0) found.accesses[call].awaited = true;
     if (read && latest_load_ != call) {
         latest_load_ = call;
         AccessForm& form = found.accesses[call];
@@ -311,8 +312,9 @@ void Evaluator::note_descriptor(const Expr& e, const Value& descriptor) {
     if (!whole || (form.rows != 0 && !same)) {
         form.by = ParamAccess::By::other;
     } else if (form.rows == 0) {
-        form = {form.loads,  form.stores, ParamAccess::By::descriptor, d.made, d.block[0],
-                form.within, form.outside};
+        form.by = ParamAccess::By::descriptor;
+        form.made = d.made;
+        form.rows = d.block[0];
     }
 }
 

@@ -95,6 +95,7 @@ struct AccessForm {
     const Stmt* within = nullptr;  ///< the statement of the kernel's own block that first comes to it
     bool outside = false;          ///< loads, once at least outside of the loop over tiles
     std::uint64_t taken = ~std::uint64_t{0};  ///< loads, always behind these sources of the tile's id
+    bool awaited = false;                     ///< loads, in a `while` that data ends
 };
 
 /// Everything that the evaluation of some programs found.
@@ -104,13 +105,13 @@ struct Findings {
     std::map<Walk, std::int32_t> walk_index;
     std::vector<Touch> touched;
     std::vector<TileRecord> tiles;
-    std::uint64_t read_taint = 0;   ///< of the addresses of loads: all of param_read_taint
-    std::uint64_t write_taint = 0;  ///< of the addresses of stores
-    std::uint64_t bound_taint = 0;  ///< of the tile loop's bound
-    std::uint64_t count_taint = 0;  ///< of the ids counted beside the tile loop's own, after a round
-    std::set<const Stmt*> waits;    ///< `while` loops of which data decides how often they run
-    const Expr* own_id = nullptr;   ///< reads in the tile loop what is the program's, whichever tile it runs
-    std::uint64_t all_counts = 0;   ///< every tile count that was computed
+    std::uint64_t read_taint = 0;     ///< of the addresses of loads: all of param_read_taint
+    std::uint64_t write_taint = 0;    ///< of the addresses of stores
+    std::uint64_t bound_taint = 0;    ///< of the tile loop's bound
+    std::uint64_t count_taint = 0;    ///< of the ids counted beside the tile loop's own, after a round
+    bool waits_in_assembler = false;  ///< inline assembler that may branch, or in a `while` that data ends
+    const Expr* own_id = nullptr;  ///< reads in the tile loop what is the program's, whichever tile it runs
+    std::uint64_t all_counts = 0;  ///< every tile count that was computed
     const Stmt* tile_loop = nullptr;
     std::int64_t tile_start = 0, tile_stop = 0, tile_step = 0;  ///< of the last program's tile loop
     bool strided = true;    ///< every program's tile loop started at its own linear id
@@ -561,6 +562,7 @@ private:
     Value descriptor_access(const Expr& e, const Value& descriptor, const Value* offsets, bool read,
                             bool write, const Value* check = nullptr);
     void note_call(const Expr& e, std::int32_t param, bool read, bool write);
+    void note_assembler(const Expr& e);
     void note_descriptor(const Expr& e, const Value& descriptor);
     [[nodiscard]] std::string given_number(const Expr& access) const;
     void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
@@ -632,6 +634,8 @@ private:
     std::int32_t calls_ = 0;            // nesting of helpers
     std::int32_t silent_ = 0;           // > 0: nothing is noted
     std::int32_t maybe_ = 0;            // > 0: whether this is run depends on data
+    std::int32_t waiting_ = 0;          // `while` loops around of which data decides how often they run
+    std::int32_t bounded_ = 0;          // rounds of the outermost of these, and of those in it
     std::vector<std::int64_t> trips_;   // of the symbolic loops around
     std::vector<std::int32_t> around_;  // numbers of the loops around, inside the tile
     std::int32_t walked_ = -1;          // the tile's loop around, as in Walk; -1: none

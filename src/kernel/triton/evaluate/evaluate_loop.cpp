@@ -213,6 +213,8 @@ Evaluator::Flow Evaluator::unknown_rounds(const Stmt& statement, Frame& frame, c
         }
         if (statement.target != nullptr) assign(*statement.target, unknown(index, why), frame);
         frame.stopped = nullptr;
+        // What it loads or stores it does with what the rounds have changed.
+        if (statement.kind == StmtKind::while_loop) (void)evaluate(why, frame);
     };
     const auto leave = [&](Flow flow) {
         frame.stopped = around;
@@ -221,10 +223,9 @@ Evaluator::Flow Evaluator::unknown_rounds(const Stmt& statement, Frame& frame, c
     };
     for (bool again = true; again;) {
         again = false;
-        enter();
-        if (stopped()) return leave(Flow::stop);
         ++silent_;
-        const Flow flow = one_round(statement, frame);
+        enter();
+        const Flow flow = stopped() ? Flow::stop : one_round(statement, frame);
         --silent_;
         if (flow == Flow::stop) return leave(flow);
         for (std::size_t i = 0; i < changes.size(); ++i) {
@@ -235,7 +236,7 @@ Evaluator::Flow Evaluator::unknown_rounds(const Stmt& statement, Frame& frame, c
         }
     }
     enter();
-    const Flow flow = one_round(statement, frame);
+    const Flow flow = stopped() ? Flow::stop : one_round(statement, frame);
     if (flow == Flow::stop) return leave(flow);
     if (frame.stopped != nullptr) join(frame, frame.stopped, why);
     join(frame, entry, why);
@@ -460,24 +461,29 @@ std::optional<bool> Evaluator::known_part(const Expr& condition, Frame& frame) {
     for (const Expr* part : condition.kids) {
         const std::optional<bool> one = known_part(*part, frame);
         if (one) all = all.value_or(true) && *one;
+        if (one == false && condition.kind == ExprKind::both) break;  // the others are not run
     }
     return all;
 }
 
 /// Rounds of a `while` that data may end before any of them: as many as the known part of its condition allows.
 Evaluator::Flow Evaluator::bounded_rounds(const Stmt& statement, Frame& frame) {
-    constexpr int kMost = 128;  // that part might hold for ever, or for a number of rounds that nobody reaches
+    // That part might hold for ever, or for a number of rounds that nobody reaches; those of loops inside loops multiply.
+    constexpr int kMost = 128, kMostOfAll = 1024;
     const auto binds = [](const Expr* part) { return part->kind == ExprKind::bind; };
     if (std::ranges::any_of(flattened(statement.value), binds))  // parts are evaluated once more
         return unknown_rounds(statement, frame, Value{});
     const Value* const around = std::exchange(frame.stopped, nullptr);
     Flow left = Flow::next;
+    if (waiting_ == 1) bounded_ = 0;
     for (int round = 0;; ++round) {
         const std::int32_t in_doubt = round > 0 ? 1 : 0;
         maybe_ += in_doubt;
         if (round > 0) (void)evaluate(*statement.value, frame);  // it may load
-        const std::optional<bool> goes_on =
-            round < kMost ? known_part(*statement.value, frame) : std::nullopt;
+        ++silent_;                                               // and has done so
+        const bool walks = round < kMost && ++bounded_ <= kMostOfAll;
+        const std::optional<bool> goes_on = walks ? known_part(*statement.value, frame) : std::nullopt;
+        --silent_;
         maybe_ -= in_doubt;
         if (stopped()) return frame.stopped = around, Flow::stop;
         if (!goes_on) {
@@ -510,11 +516,11 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         const std::optional<bool> go = truth(*statement.value, condition);
         if (stopped()) return Flow::stop;
         if (!go) {
-            if (condition.kind == ValueKind::opaque) {
-                steered_by_[statement.value] = condition.why;
-                found.waits.insert(&statement);
-            }
-            return bounded_rounds(statement, frame);
+            if (condition.kind == ValueKind::opaque) steered_by_[statement.value] = condition.why;
+            ++waiting_;
+            const Flow flow = bounded_rounds(statement, frame);
+            --waiting_;
+            return flow;
         }
         const bool over_tiles =
             frame.is_kernel && !by_program && outside_loops() && (condition.taint & program_bits_) != 0 &&
@@ -564,9 +570,11 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         if (flow == Flow::stop) return flow;
         if (early != nullptr) {
             // Left early or not, depending on data: from here on nothing is known of how often it runs.
-            found.waits.insert(&statement);
             join(frame, early, *statement.value);
-            return unknown_rounds(statement, frame, Value{});
+            ++waiting_;
+            const Flow rounds = unknown_rounds(statement, frame, Value{});
+            --waiting_;
+            return rounds;
         }
         if (flow == Flow::stop_loop) break;
     }

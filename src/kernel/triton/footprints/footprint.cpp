@@ -398,6 +398,28 @@ bool fits(const Block& block, const Mask* mask, std::span<const std::int64_t> tr
     return true;
 }
 
+namespace {
+
+/// An axis of extent 1 may have any stride, as transposed and unsqueezed tensors have. Where it would be taken for one around
+/// another axis whose elements its stride falls among, it gets that of one around all.
+void widen_single_axes(const std::vector<std::int64_t>& shape, std::vector<std::int64_t>& strides) {
+    std::int64_t whole = 1;
+    for (std::size_t d = 0; d < shape.size(); ++d)
+        if (shape[d] > 1) whole = std::max(whole, wrap_multiply(shape[d], strides[d]));
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+        if (shape[d] != 1 || strides[d] >= whole) continue;
+        for (std::size_t other = 0; other < shape.size(); ++other) {
+            const bool is_around = strides[d] > strides[other] || (strides[d] == strides[other] && d < other);
+            if (shape[other] > 1 && is_around && strides[d] < wrap_multiply(shape[other], strides[other])) {
+                strides[d] = whole;
+                break;
+            }
+        }
+    }
+}
+
+}  // namespace
+
 TensorView::TensorView(const TensorArgument& tensor) : shape(tensor.shape), strides(tensor.strides) {
     if (strides.empty()) {
         strides.resize(shape.size());
@@ -407,6 +429,7 @@ TensorView::TensorView(const TensorArgument& tensor) : shape(tensor.shape), stri
             size = wrap_multiply(size, std::max<std::int64_t>(shape[d], 1));
         }
     }
+    widen_single_axes(shape, strides);
     by_stride.resize(shape.size());
     std::iota(by_stride.begin(), by_stride.end(), 0);
     std::stable_sort(by_stride.begin(), by_stride.end(),
