@@ -11,9 +11,10 @@ import io
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from threading import Thread
-from types import MethodType
+from types import MethodType, SimpleNamespace
 
 os.environ["TRITON_INTERPRET"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +27,7 @@ from host_script import expect, run_checks  # noqa: E402
 from syncopate import _syncopate  # noqa: E402
 from syncopate import group as groups  # noqa: E402
 from syncopate.call import cache  # noqa: E402
+from syncopate.host import language  # noqa: E402
 from syncopate.torch import buckets, calls, report, unfused  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._subclasses import FakeTensorMode  # noqa: E402
@@ -461,6 +463,33 @@ def check_infinite_bias(group: str, size: int) -> None:
     gradient = linear.bias.grad
     gradient = gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
     expect(bool((gradient == count).all()), f"the bias has the gradient {gradient.tolist()}, not {count}")
+
+
+def check_interrupted(group: str, size: int) -> None:
+    """One rank leaves a call on an interrupt: the others learn of it, and all set the next call up anew."""
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    x, w = data(8, 32, seed=1), data(32, 24, seed=2, own=False)
+    last = dist.get_rank() == size - 1
+    for call in (lambda: ops.all_gather_matmul(x, w, group), lambda: sy.ops.all_gather_matmul(x, w)):
+        right = call()
+        dist.barrier()
+        sleep = language.time.sleep
+        try:
+            if last:
+                language.time = SimpleNamespace(sleep=interrupted)
+            else:
+                sleep(0.5)
+            call()
+            expect(False, "it was not interrupted")
+        except (KeyboardInterrupt, _syncopate.MachineError) as error:
+            expect(isinstance(error, KeyboardInterrupt) == last, repr(error))
+        finally:
+            language.time = time
+        dist.barrier()
+        close(call(), right, "after the interrupt")
 
 
 def check_two_threads(group: str, size: int) -> None:

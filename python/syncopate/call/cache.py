@@ -204,9 +204,16 @@ def run(operator: Any, *arguments: Any, **named: Any) -> Any:
     makes another one."""
     try:
         return operator(*arguments, **named)
-    except _syncopate.MachineError:
-        forget(getattr(operator, "__self__", operator))
+    except BaseException as error:
+        if is_final(error):
+            forget(getattr(operator, "__self__", operator))
         raise
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether all ranks learn of this error of a call, and none may call the operator again: a fault, or what ended this rank's part
+    in the middle, as an interrupt does."""
+    return isinstance(error, _syncopate.MachineError) or getattr(error, "ended_call", False)
 
 
 def forget_retired(group: Group, renewed: bool) -> None:

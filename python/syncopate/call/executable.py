@@ -96,6 +96,9 @@ class Executable:
             )
         except SyncopateFault:
             return False
+        except BaseException as error:
+            error.ended_call = True  # see cache.is_final
+            raise
         return True
 
     def _form(self, tensors: Sequence[torch.Tensor]) -> _syncopate.Form:

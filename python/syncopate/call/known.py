@@ -17,15 +17,13 @@ def call(called: tuple[Any, ...], tensors: tuple[Any, ...], out: Any) -> torch.T
     were the first one, and nothing of it has begun."""
     try:
         made = _syncopate.call_known(called, tensors, out)
-    except _syncopate.MachineError:  # final for the operator
-        if (entry := cache.of_token(_syncopate.failed_call())) is not None:
-            cache.forget(entry.operator)
-        raise
-    except ValueError:
+    except BaseException as error:
         entry = cache.of_token(_syncopate.failed_call())
-        if entry is None or not entry.operator.drops_what_it_was_told():
-            raise
-        return None
+        if cache.is_final(error) and entry is not None:
+            cache.forget(entry.operator)
+        elif isinstance(error, ValueError) and entry is not None and entry.operator.drops_what_it_was_told():
+            return None
+        raise
     return _by_libraries(made, tensors, out) if type(made) is cache.Entry else made
 
 

@@ -320,9 +320,10 @@ def call_on_host(op: _syncopate.FusedOp) -> Iterator[None]:
     except SyncopateFault:
         op.end_call(ran=False)  # says of which rank, op and chunk
         raise
-    except BaseException:
+    except BaseException as error:
         with suppress(_syncopate.SyncopateError):  # which says that this rank gave up
             op.end_call(ran=False)
+        error.ended_call = True  # see cache.is_final
         raise
     op.end_call()
 

@@ -43,14 +43,14 @@ def load() -> list[tuple[str, str]]:
 start = _syncopate.start_torch_ops
 
 
-def _failed(handle: int, error: Exception) -> None:
+def _failed(handle: int, error: BaseException) -> None:
     """A call by C++ has failed with this. What is to be forgotten then is so by every way of calling."""
     for entry in list(cache.entries.values()):
         for operator in cache.parts_of(entry.operator):
             executable = getattr(operator, "_executable", None)
             if executable is None or executable.native.handle != handle:
                 continue
-            if isinstance(error, _syncopate.MachineError):
+            if cache.is_final(error):
                 cache.forget(entry.operator)
             elif operator.drops():
                 _syncopate.drop_recipes(entry.token)
