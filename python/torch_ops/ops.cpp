@@ -465,9 +465,7 @@ TorchLibraryHandle library_for(const char* key) {
     return made;  // for good
 }
 
-void start(bool defined) {
-    static bool started = false;
-    if (std::exchange(started, true)) return;
+void register_ops(bool defined) {
     const TorchApi& api = torch_api();
     if (!defined) {
         TorchLibraryHandle library = nullptr;
@@ -489,6 +487,12 @@ void start(bool defined) {
         }
         implement(library, "_hold", &hold);
     }
+}
+
+/// Threads of a process without Python may come at once: none goes on before all are registered.
+void start(bool defined) {
+    static std::once_flag once;
+    std::call_once(once, register_ops, defined);
 }
 
 const Interface kInterface{
