@@ -287,6 +287,17 @@ TEST(Language, WhilesInsideWhilesThatDataEndsTakeNoLongerThanTheirAddressesNeed)
     Arguments args = arguments("", {"x_ptr=64:fp32", "y_ptr=64:fp32"});
     args.grid = {64, 1, 1};
     EXPECT_EQ(analysed(source("x_ptr, y_ptr", body), args, "k").tiles.size(), 64U);
+    // Each tile has as many rounds as the others, also in a loop that data may leave.
+    args = arguments("", {"x_ptr=64x32:fp32", "y_ptr=64:fp32"});
+    args.grid = {64, 1, 1};
+    const Kernel walks =
+        analysed(source("x_ptr, y_ptr",
+                        "    pid = tl.program_id(0)\n    d = 0.0\n    while True:\n        i = 0\n"
+                        "        while (i < 32) & (d < 9.0):\n            d += tl.load(x_ptr + pid * 32 + "
+                        "i)\n            i += 1\n"
+                        "        if d > 5.0:\n            break\n    tl.store(y_ptr + pid, d)\n"),
+                 args, "k");
+    EXPECT_EQ(walks.tiles[63].reads.at("x_ptr"), (plan::Region{{63, 64}, {0, 32}}));
 }
 
 TEST(Language, TilesThatWaitForOthersKeepTheirOrder) {

@@ -347,6 +347,14 @@ private:
     void keep_slices(std::int32_t loop, std::size_t first);
     std::optional<bool> known_part(const Expr& condition, Frame& frame);
     Flow bounded_rounds(const Stmt& statement, Frame& frame);
+    /// `rounds` of a `while` of which data decides how often it runs.
+    template <typename Rounds>
+    Flow while_waiting(const Rounds& rounds) {
+        if (waiting_++ == 0) bounded_ = 0;
+        const Flow flow = rounds();
+        --waiting_;
+        return flow;
+    }
     Flow unknown_rounds(const Stmt& statement, Frame& frame, const Value& index);
     Flow one_round(const Stmt& statement, Frame& frame);
     Flow next_round(const Stmt& statement, Frame& frame);

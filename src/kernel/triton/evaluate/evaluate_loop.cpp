@@ -475,7 +475,6 @@ Evaluator::Flow Evaluator::bounded_rounds(const Stmt& statement, Frame& frame) {
         return unknown_rounds(statement, frame, Value{});
     const Value* const around = std::exchange(frame.stopped, nullptr);
     Flow left = Flow::next;
-    if (waiting_ == 1) bounded_ = 0;
     for (int round = 0;; ++round) {
         const std::int32_t in_doubt = round > 0 ? 1 : 0;
         maybe_ += in_doubt;
@@ -517,10 +516,7 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         if (stopped()) return Flow::stop;
         if (!go) {
             if (condition.kind == ValueKind::opaque) steered_by_[statement.value] = condition.why;
-            ++waiting_;
-            const Flow flow = bounded_rounds(statement, frame);
-            --waiting_;
-            return flow;
+            return while_waiting([&] { return bounded_rounds(statement, frame); });
         }
         const bool over_tiles =
             frame.is_kernel && !by_program && outside_loops() && (condition.taint & program_bits_) != 0 &&
@@ -571,10 +567,7 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
         if (early != nullptr) {
             // Left early or not, depending on data: from here on nothing is known of how often it runs.
             join(frame, early, *statement.value);
-            ++waiting_;
-            const Flow rounds = unknown_rounds(statement, frame, Value{});
-            --waiting_;
-            return rounds;
+            return while_waiting([&] { return unknown_rounds(statement, frame, Value{}); });
         }
         if (flow == Flow::stop_loop) break;
     }
