@@ -178,8 +178,14 @@ def check_ranks_that_differ(group: str, size: int) -> None:
     op = ops.matmul_all_reduce if rank else ops.matmul_reduce_scatter
     refused(lambda: op(data(4 * size, 32, seed=3), w, group), "rank 1: matmul_all_reduce")
     x = data(20, 32, seed=4)
-    turned = w.t().contiguous().t() if rank else w  # layouts are each rank's own
-    close(ops.all_gather_matmul(x, turned, group), unfused.gather(x, group) @ w, "the next call")
+    turned = w.t().contiguous().t()
+    for call in (
+        lambda w: ops.all_gather_matmul(x, w, group),
+        lambda w: sy.ops.all_gather_matmul(x, w, strategy=sy.Strategy(kernel="plain")),
+    ):
+        refused(lambda call=call: call(turned if rank else w), "'w_transposed': True")
+        for given in (w, turned):
+            close(call(given), unfused.gather(x, group) @ w, "the next call")
 
 
 def check_ranks_that_differ_in_what_is_known(group: str, size: int) -> None:

@@ -134,7 +134,7 @@ class Operator:
     def _what(self) -> str:
         """The call, with what tells variants of the operator apart."""
         extents = [*self.problem.products[0], *(shape[1] for shape in self.problem.products[1:])]
-        options = ("activation", "bias", "axis", "keep", "copied")  # the layout of w is each rank's own
+        options = ("w_transposed", "activation", "bias", "axis", "keep", "copied")
         given = {name: getattr(self, name) for name in options if getattr(self, name)}
         given |= {"strategy": self._asked} if self._asked else {}
         return f"{self.name} {extents} {self.dtype}{f' {given}' if given else ''}"

@@ -93,8 +93,7 @@ def _made(
 ) -> cache.Entry:
     if is_fake(group_name):
         return cache.Entry(group, reason=FAKE)
-    given = {key: value for key, value in options.items() if key != "w_transposed"}  # that is each rank's own
-    require_same_call(name, group, extents, f"{x.dtype} {given}")
+    require_same_call(name, group, extents, f"{x.dtype} {options}")
     reason = refusal(x.device.type, group_name)
     if reason and name not in SEQUENCES:
         return cache.Entry(group, reason=reason)
