@@ -210,6 +210,7 @@ def check_functions(mesh) -> None:
     gelu = nn.functional.gelu
     cases = [
         ("all_gather_matmul", lambda x: gather(x) @ w, (8, 16)),
+        ("all_gather_matmul", lambda x: functional.wait_tensor(gather(x)) @ w, (8, 16)),
         ("all_gather_matmul", lambda x: gather(x, 1) @ w, (2, 4, 16)),
         ("all_gather_matmul", lambda x: gather(x, 1) @ w, (1, 4, 16)),
         ("all_gather_matmul", lambda x: gather(x, 1).unflatten(1, (2, -1)) @ w, (1, 4, 16)),
@@ -298,6 +299,8 @@ def check_functions(mesh) -> None:
             (2, 4, 16),
         ),
         ("matmul_all_to_all", lambda x: exchange(x @ w), (8 * size, 16)),
+        ("all_to_all_matmul", lambda x: functional.wait_tensor(exchange(x)) @ w, (8 * size, 16)),
+        ("matmul_all_reduce", lambda x: functional.wait_tensor(reduce(x @ w)), (8, 16)),
         ("all_to_all_matmul", lambda x: exchange(x) @ w, (8 * size, 16)),
         ("all_to_all_matmul", lambda x: torch.addmm(b, exchange(x), w), (8 * size, 16)),
         ("all_to_all_matmul", lambda x: exchange(x) @ w, (size, 4, 16)),

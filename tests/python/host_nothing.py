@@ -34,6 +34,11 @@ def zeros(y: torch.Tensor, shape: tuple[int, ...], what: str, dtype: torch.dtype
     expect(tuple(y.shape) == shape and y.dtype == dtype and not y.any(), f"{what}: {y.dtype} {list(y.shape)}")
 
 
+def check_rows_of_nothing(*_: object) -> None:
+    shard = sy.shard_rows(torch.randn(0, 4), dim=0)
+    expect(sy.unshard_rows(shard, dim=0).shape == (0, 4), "no rows, put together")
+
+
 def check_products(_name: str, size: int) -> None:
     """Results are torch's, and so are gradients; no two calls wait for each other."""
     for name in PRODUCTS:

@@ -108,6 +108,8 @@ def _require_alike(
 
 def whole_of(shard: torch.Tensor, rows: Sequence[plans.Rows], s: int, group: Any) -> torch.Tensor:
     """The `s` rows along axis 0, in the order of the sequence, of which each rank has those of `rows`. Collective."""
+    if s == 0:
+        return shard.clone()  # nothing is sent
     counts = [sum(end - begin for begin, end in own) for own in rows]
     short = max(counts) - len(shard)  # ranks send alike many
     padded = torch.cat([shard, shard.new_zeros(short, *shard.shape[1:])]) if short else shard

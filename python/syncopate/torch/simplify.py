@@ -1,6 +1,6 @@
 """What a graph is made simpler by before its collectives are looked at:
 
-waits          of several for one collective the first, and of several alike moves of what came the first
+waits          of several for one collective the first, also of a wait's wait, and of several alike moves of what came the first
 whole slices   x[0 : all of it] → x, as DTensors of unknown sizes have between a gather and its product
 casts          all_gather(x).to(bf16) → all_gather(x.to(bf16)), as autocast has: the same values, and half as much is sent
 sums           reduce_scatter(a @ v) + reduce_scatter(b @ w) → reduce_scatter(a @ v + b @ w), and all-reduces alike, as the gradient of
@@ -64,13 +64,16 @@ def simplify(graph: Graph, kind: str) -> list[Rewrite]:
 
 
 def wait_once(graph: Graph) -> None:
-    """Of several waits for one collective, as torch has them from 2.14 on where several products read it, the first is left. Torch
-    then has each product read moves of its own of what came, as it takes waits for effects: they become one as well."""
+    """Of several waits for one collective, as torch has them from 2.14 on where several products read it, or one behind another, as
+    eager code has them that is traced, the first is left. Torch then has each product read moves of its own of what came, as it takes waits for effects: they become one as well."""
     first: dict[Node, Node] = {}
     several = False
     for node in list(graph.nodes):
         if is_call(node, c10d.wait_tensor.default):
-            several |= _put_in_place(node, first.setdefault(node.args[0], node))
+            collective = node.args[0]
+            while is_call(collective, c10d.wait_tensor.default):
+                collective = collective.args[0]
+            several |= _put_in_place(node, first.setdefault(collective, node))
     alike: dict[Any, Node] = {}
     for node in list(graph.nodes) if several else ():
         given_back = any(user.op == "output" for user in node.users)  # where each is a tensor of its own
