@@ -75,6 +75,17 @@ TorchArray<T> array_in(const std::shared_ptr<SymmetricHeap>& heap, std::uint64_t
                          cuda ? heap->device().ordinal : 0);
 }
 
+/// "TimeoutError: nothing at k": of an exception what it says in its first line, without where it came from.
+std::string in_a_line(const nb::python_error& failure) {
+    std::string text = nb::cast<std::string>(failure.type().attr("__name__"));
+    try {
+        const std::string said = nb::cast<std::string>(nb::str(failure.value()));
+        if (!said.empty()) text += ": " + said.substr(0, said.find('\n'));
+    } catch (const nb::python_error&) {  // of its own text
+    }
+    return text;
+}
+
 /// What a store of Python's is asked. Its exceptions end here, while the GIL is held; the text goes on, and of a value that is
 /// none, `wrong`. `again`: the meeting asks again, and an interrupt that is raised each time ends it as a store that fails; what it
 /// puts at last takes the interrupt away.
@@ -85,7 +96,7 @@ Bytes asked(const Call& call, const char* wrong, bool again = false) {
     try {
         return call();
     } catch (const nb::python_error& failure) {
-        failed = failure.what();
+        failed = in_a_line(failure);
         if (again && failure.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
     } catch (const nb::cast_error&) {
         failed = wrong;

@@ -58,6 +58,16 @@ def test_setting_up_memory_waits_as_long_as_the_group_does():
     assert "within 120 ms" in late(made, lambda of: _syncopate.SymmetricHeap("host", 0, of.rendezvous, 4096))
 
 
+def test_of_a_store_that_fails_the_message_has_a_line():
+    def broken(_name: str, _wait_ms: int) -> bytes:
+        raise TimeoutError("nothing there\nframe #0: in the store")
+
+    with pytest.raises(_syncopate.MachineError) as raised:
+        alone(broken, deadline=1).barrier("here")
+    assert "TimeoutError: nothing there)" in str(raised.value), raised.value
+    assert "Traceback" not in str(raised.value) and "frame" not in str(raised.value)
+
+
 def test_a_deadline_of_calls_leaves_that_of_set_up_as_it_is():
     sy.set_deadline(2.5)
     assert (cache.deadline, group.setup_deadline) == (2.5, 600.0)
