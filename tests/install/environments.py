@@ -19,7 +19,7 @@ def run(*words: object, cwd: Path, code: int = 0, **environment: str) -> str:
         env=kept | environment,
         capture_output=True,
         text=True,
-        timeout=HUNG,
+        timeout=2 * HUNG,  # a wheel is compiled beside other tests
     )
     assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout + (done.stderr if code else "")
