@@ -218,7 +218,7 @@ private:
     std::shared_ptr<FusedOp> op_;
     std::vector<Operand> operands_;
     std::optional<std::vector<Moved>> moved_;  ///< from the first call on
-    mutable std::mutex adding_;  ///< of forms_, which only grows: a form stays where it is
+    mutable std::mutex adding_;                ///< of forms_, which only grows: a form stays where it is
     std::vector<std::unique_ptr<LoadedForm>> forms_;
     HostKernels host_;
     std::mutex calling_;
