@@ -133,3 +133,12 @@ def test_a_grid_is_one_to_three_counts():
     for grid in (3, (), (1, 1, 1, 1)):
         with pytest.raises(TypeError, match="expected one to three counts of programs"):
             stated.grid_of(grid, {})
+
+
+def test_a_fused_kernel_has_a_block_a_program():
+    import syncopate as sy
+
+    plan = sy.plans.all_gather(sy.Mesh(gpu=2), sy.Tensor("A", (8, 8), "fp32"), axis=0)
+    fused = sy.face.fused.FusedKernel([sy.call.stage_call.Stage(chosen, {"x_ptr": "A"})], plan, None)
+    with pytest.raises(ValueError, match="num_ctas: expected 1, got 2"):
+        fused.call(0, (1,), None, 8, B=16, EVEN=True, num_ctas=2)

@@ -406,3 +406,11 @@ def _plain(value: Any) -> Any:
     return TensorDescriptor(
         value.base, list(value.shape), list(value.strides), list(value.block_shape), value.padding
     )
+
+
+def require_one_cta(kernel: Any, options: Mapping[str, Any]) -> None:
+    """Of an emitted kernel each block of a cluster would say that the program's tile is done. Stated ones post by themselves."""
+    if options.get("num_ctas", 1) != 1 and not isinstance(kernel, StatedKernel):
+        raise ValueError(
+            f"num_ctas: expected 1, got {options['num_ctas']}: a fused kernel has a block a program"
+        )

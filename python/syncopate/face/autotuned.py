@@ -11,6 +11,7 @@ import torch
 
 from ..call.arguments import LAUNCH_OPTIONS, function_of, is_tensor
 from ..call.stage_call import Call
+from ..call.stated import require_one_cta
 
 
 def autotuner_of(kernel: Any) -> Any | None:
@@ -91,6 +92,7 @@ def configured(kernel: Any, call: Call, index: int) -> Call:
         chosen = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
         usual = {"num_ctas": 1}
         options = {n: v for n, v in chosen.items() if v is not None and v != usual.get(n)} | options
+        require_one_cta(kernel, options)
         if config.pre_hook is not None:
             # It may set the blocks of descriptors: of copies, since other configurations set others.
             arguments = {n: v if isinstance(v, torch.Tensor) else _copied(v) for n, v in arguments.items()}

@@ -39,7 +39,7 @@ from ..call.in_graphs import refuse_tracing, runs_whole
 from ..call.places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
 from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Stage, TakenCall, launch_of, refuse_derivatives, require_values
-from ..call.stated import StatedKernel, grid_of, without_filled
+from ..call.stated import StatedKernel, grid_of, require_one_cta, without_filled
 from ..device import jit
 from ..group import FailedTogether, Group, of_process_group
 from ..strategy import Strategy, device_name
@@ -176,6 +176,7 @@ class FusedKernel:
             raise ValueError(f"call: there is no stage {stage} of {len(self.stages)}")
         signature = self._signatures[stage]
         options = {name: kwargs[name] for name in LAUNCH_OPTIONS if name in kwargs}
+        require_one_cta(self.stages[stage].kernel, options)
         for name in set(options) - set(signature.parameters):  # a kernel may ask for num_stages itself
             del kwargs[name]
         bound = bind_launch(self.stages[stage].kernel, signature, args, kwargs)
