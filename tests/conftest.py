@@ -36,7 +36,7 @@ os.environ.setdefault(
 )  # Triton 3.9 warns where it is not said; older ones do so anyway
 SWEEP = bool(os.environ.get("SYNCOPATE_SWEEP"))
 UNTIL = float(os.environ.get("SYNCOPATE_SWEEP_UNTIL", "inf"))
-SOME = 101  # about as many tests as some minutes take, with no divisor in common with most counts
+SOME = 101  # tests between the first ones of two numbers, more than some minutes take: a prime, so that each comes to be the first
 
 
 def pytest_collection_modifyitems(config, items) -> None:

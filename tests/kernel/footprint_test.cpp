@@ -63,8 +63,25 @@ TEST(Footprint, AnAxisOfExtentOneTakesNoOffsetFromOneThatHasRoom) {
         const plan::Region of_first_axis{{8, 16}, {0, 1}}, of_second{{0, 1}, {8, 16}};
         EXPECT_EQ(k.tiles[1].reads.at("x_ptr"), shape.starts_with("24") ? of_first_axis : of_second) << shape;
     }
-    Arguments args = arguments("", {"x_ptr=1x8x3:fp32:3,3,1", "y_ptr=24:fp32"});
-    EXPECT_EQ(analysed(text, args, "k").tiles[2].reads.at("x_ptr"), (plan::Region{{0, 1}, {5, 8}, {0, 3}}));
+    const plan::Region last{{0, 1}, {5, 8}, {0, 3}};
+    for (const char* strides : {"3,3,1", "1,3,1", "2,3,1", "24,3,1", "100,3,1"}) {
+        Arguments args = arguments("", {std::string("x_ptr=1x8x3:fp32:") + strides, "y_ptr=24:fp32"});
+        EXPECT_EQ(analysed(text, args, "k").tiles[2].reads.at("x_ptr"), last) << strides;
+    }
+    for (const char* strides : {"3,3,1", "3,1,1", "3,2,1", "3,24,1"}) {
+        Arguments args = arguments("", {std::string("x_ptr=8x1x3:fp32:") + strides, "y_ptr=24:fp32"});
+        EXPECT_EQ(analysed(text, args, "k").tiles[2].reads.at("x_ptr"),
+                  (plan::Region{{5, 8}, {0, 1}, {0, 3}}))
+            << strides;
+    }
+    // Descriptors that the kernel makes have the strides of the launch.
+    const std::string described =
+        source("x_ptr, y_ptr",
+               "    d = tl.make_tensor_descriptor(x_ptr, [1, 8, 4], [4, 4, 1], [1, 2, 4])\n"
+               "    i = tl.program_id(0)\n    v = d.load([0, i * 2, 0])\n    tl.store(y_ptr + i, 1.0)\n");
+    Arguments args = arguments("", {"x_ptr=1x8x4:fp32:4,4,1", "y_ptr=4:fp32"});
+    EXPECT_EQ(analysed(described, args, "k").tiles[3].reads.at("x_ptr"),
+              (plan::Region{{0, 1}, {6, 8}, {0, 4}}));
 }
 
 TEST(Footprint, EveryTileIsWrittenOnce) {

@@ -344,6 +344,20 @@ TEST(Language, TilesThatWaitForOthersKeepTheirOrder) {
                          "    tl.atomic_xchg(f_ptr + pid, 0)\n"));
     EXPECT_TRUE(in_order("    p = f_ptr + pid - 1\n    while tl.atomic_cas(p, 0, 1) != 0: pass\n",
                          "    p += 1\n    tl.atomic_xchg(p, 0)\n"));
+    const std::string one =
+        "    if pid > 0:\n        while tl.atomic_cas(f_ptr + pid - 1, 0, 1) != 0: pass\n";
+    const std::string freed = "    tl.atomic_xchg(f_ptr + pid - 1, 0)\n";
+    for (const char* handed :
+         {"    tl.store(f_ptr + pid, 0)\n", "    tl.atomic_and(f_ptr + pid, 0)\n",
+          "    tl.store(f_ptr + pid, pid * 0)\n", "    tl.atomic_xchg(f_ptr + pid, val=0)\n"})
+        EXPECT_TRUE(in_order(one, freed + handed)) << "freed, and handed on: " << handed;
+    EXPECT_TRUE(in_order(
+        "    p = f_ptr + pid - 1\n    while tl.atomic_cas(p, 0, 1) != 0: pass\n    q = (p := p + 1)\n",
+        "    tl.atomic_xchg(p, 0)\n"));
+    EXPECT_TRUE(in_order("    while tl.atomic_cas(f_ptr, 0, 1) == 1: pass\n", "")) << "nobody frees it";
+    // Beside a lock, what counts who came.
+    EXPECT_FALSE(in_order("    lock = f_ptr + pid % 2\n    while tl.atomic_cas(lock, 0, 1) == 1: pass\n",
+                          "    tl.atomic_xchg(lock + 2, 1)\n    tl.atomic_xchg(lock, 0)\n"));
     // Who has a lock does not matter, nor what the kernel does not store.
     EXPECT_FALSE(
         in_order("    while tl.atomic_cas(f_ptr, 0, 1) == 1: pass\n", "    tl.atomic_xchg(f_ptr, 0)\n"));

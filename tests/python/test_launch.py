@@ -142,3 +142,19 @@ def test_a_fused_kernel_has_a_block_a_program():
     fused = sy.face.fused.FusedKernel([sy.call.stage_call.Stage(chosen, {"x_ptr": "A"})], plan, None)
     with pytest.raises(ValueError, match="num_ctas: expected 1, got 2"):
         fused.call(0, (1,), None, 8, B=16, EVEN=True, num_ctas=2)
+
+
+@triton.autotune(configs=[triton.Config({"B": 16}), triton.Config({"B": 32}, num_ctas=2)], key=["n"])
+@triton.jit
+def clustered(x_ptr, n, B: triton.language.constexpr):
+    pass
+
+
+def test_a_configuration_with_clusters_is_refused_and_the_others_are_not():
+    from syncopate.call.stage_call import Call
+    from syncopate.face.autotuned import configured
+
+    call = Call((1,), {"x_ptr": None, "n": 8, "B": None}, {})
+    assert configured(clustered, call, 0).arguments["B"] == 16
+    with pytest.raises(ValueError, match="num_ctas: expected 1, got 2"):
+        configured(clustered, call, 1)

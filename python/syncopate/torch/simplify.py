@@ -65,7 +65,8 @@ def simplify(graph: Graph, kind: str) -> list[Rewrite]:
 
 def wait_once(graph: Graph) -> None:
     """Of several waits for one collective, as torch has them from 2.14 on where several products read it, or one behind another, as
-    eager code has them that is traced, the first is left. Torch then has each product read moves of its own of what came, as it takes waits for effects: they become one as well."""
+    eager code has them that is traced, the first is left. Torch then has each product read moves of its own of what came, as it
+    takes waits for effects: they become one as well."""
     first: dict[Node, Node] = {}
     several = False
     for node in list(graph.nodes):

@@ -187,7 +187,7 @@ std::string Analysis::tensor_text(std::int32_t memory) const {
     std::string shape, strides;
     for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
         shape += (d == 0 ? "" : "x") + std::to_string(tensor.shape[d]);
-        strides += (d == 0 ? "" : ",") + std::to_string(tensor.strides[d]);
+        strides += (d == 0 ? "" : ",") + std::to_string(tensor.given_strides[d]);
     }
     return evaluator_.memory_names[at(memory)] + " (shape " + shape + ", strides " + strides + ")";
 }

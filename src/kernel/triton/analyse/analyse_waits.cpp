@@ -35,51 +35,72 @@ bool takes_lock(const Expr& call) {
            number_of(call, 2, "val").value_or(0) != 0;
 }
 
-/// tl.atomic_xchg(p, 0) or tl.store(p, 0).
-bool frees_lock(const Expr& call) {
-    const bool xchg = call.text.ends_with("atomic_xchg");
-    return (xchg || call.builtin == Builtin::store) && number_of(call, 1, xchg ? "val" : "value") == 0;
+/// What a call that takes a lock leaves there.
+std::optional<std::int64_t> taken_value(const Expr& call) {
+    return number_of(call, call.text.ends_with("atomic_cas") ? 2 : 1, "val");
 }
 
-/// Whether a name in `pointer` gets another value between these lines.
-bool changes_between(const Function& function, const Expr& pointer, std::int32_t first, std::int32_t last) {
+/// tl.atomic_xchg(p, value) or tl.store(p, value).
+bool stores_number(const Expr& call, std::optional<std::int64_t> value) {
+    const bool xchg = call.text.ends_with("atomic_xchg");
+    return (xchg || call.builtin == Builtin::store) && number_of(call, 1, xchg ? "val" : "value") == value;
+}
+
+bool holds(const Function& function, const Expr& call) {
+    return std::ranges::any_of(flattened(function.body), [&](const Stmt* statement) {
+        const auto in = [&](Expr* root) {
+            return std::ranges::any_of(flattened(root), [&](const Expr* part) { return part == &call; });
+        };
+        return in(statement->value) || in(statement->target);
+    });
+}
+
+/// Whether a name in `pointer` gets another value on these lines.
+bool changes_on(const Function& function, const Expr& pointer, std::int32_t first, std::int32_t last) {
     std::set<std::int32_t> slots;
     for (const Expr* part : flattened(const_cast<Expr*>(&pointer)))
         if (part->slot >= 0) slots.insert(part->slot);
-    const auto sets = [&](const Expr* target) {
-        return std::ranges::any_of(flattened(const_cast<Expr*>(target)), [&](const Expr* part) {
-            return part->kind == ExprKind::name && slots.contains(part->slot);
-        });
+    const auto names_one = [&](const Expr* in) {
+        return std::ranges::any_of(flattened(const_cast<Expr*>(in)),
+                                   [&](const Expr* part) { return slots.contains(part->slot); });
     };
     return std::ranges::any_of(flattened(function.body), [&](const Stmt* statement) {
-        const bool between = statement->where.line > first && statement->where.line <= last;
-        return between && (sets(statement->target) || std::ranges::any_of(statement->also, sets));
+        if (statement->where.line < first || statement->where.line > last) return false;
+        const auto binds_one = [&](const Expr* part) {
+            return part->kind == ExprKind::bind && names_one(part);
+        };
+        return names_one(statement->target) || std::ranges::any_of(statement->also, names_one) ||
+               std::ranges::any_of(flattened(statement->value), binds_one);
     });
 }
 
 }  // namespace
 
-/// Whether `call` takes a lock that its own tile frees: that is free whoever had it. Others are handed on from tile to tile.
-bool Analysis::is_lock(const Expr& call) const {
-    if (!takes_lock(call) || call.kids.empty()) return false;
+/// Whether both name their memory in the same words, which mean the same in both.
+bool Analysis::is_same_pointer(const Expr& call, const Expr& other) const {
+    if (&call == &other) return true;
+    if (call.kids.empty() || other.kids.empty()) return false;
     const Expr& pointer = *call.kids[0];
-    for (const Function& function : module_.functions) {
-        bool takes = false, frees = false;
-        for (const Stmt* statement : flattened(function.body)) {
-            for (Expr* root : {statement->value, statement->target}) {
-                for (const Expr* part : flattened(root)) {
-                    takes = takes || part == &call;
-                    const bool same = takes && part->kind == ExprKind::call && frees_lock(*part) &&
-                                      !part->kids.empty() &&
-                                      quoted(module_, part->kids[0]->where) == quoted(module_, pointer.where);
-                    frees = frees ||
-                            (same && !changes_between(function, pointer, call.where.line, part->where.line));
-                }
-            }
-        }
-        if (takes) return frees;
+    if (module_.text(pointer.where) != module_.text(other.kids[0]->where)) return false;
+    const auto [first, last] = std::minmax(call.where.line, other.where.line);
+    return std::ranges::any_of(module_.functions, [&](const Function& function) {
+        return holds(function, call) && holds(function, other) && !changes_on(function, pointer, first, last);
+    });
+}
+
+/// Whether `call` takes a lock that its own tile frees: that is free whoever had it. What else stores to this memory could
+/// hand it on from tile to tile, unless it stores what a lock that is taken holds.
+bool Analysis::is_lock(const Expr& call, std::int32_t memory) const {
+    if (!takes_lock(call)) return false;
+    bool freed = false;
+    for (const auto& [access, form] : evaluator_.found.accesses) {
+        const auto& [other, of] = access;
+        if (!form.stores || (of != memory && of >= 0)) continue;
+        if (stores_number(*other, taken_value(call))) continue;
+        if (!is_same_pointer(call, *other) || !(takes_lock(*other) || stores_number(*other, 0))) return false;
+        freed = freed || stores_number(*other, 0);
     }
-    return false;
+    return freed;
 }
 
 /// Whether tiles may wait for others: data decides how often a `while` runs that reads, itself or by functions, what the kernel
@@ -90,7 +111,7 @@ bool Analysis::awaits_tiles() const {
     return std::ranges::any_of(evaluator_.found.accesses, [&](const auto& access) {
         const auto& [call, memory] = access.first;
         return access.second.awaited && memory >= 0 && evaluator_.param_written[at(memory)] &&
-               !is_lock(*call);
+               !is_lock(*call, memory);
     });
 }
 

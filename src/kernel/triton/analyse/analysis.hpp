@@ -126,7 +126,8 @@ private:
 
     // analyse_waits.cpp
     [[nodiscard]] bool awaits_tiles() const;
-    [[nodiscard]] bool is_lock(const Expr& call) const;
+    [[nodiscard]] bool is_same_pointer(const Expr& call, const Expr& other) const;
+    [[nodiscard]] bool is_lock(const Expr& call, std::int32_t memory) const;
 
     // analyse_ends.cpp
     void allow_probes();

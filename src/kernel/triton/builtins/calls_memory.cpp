@@ -77,7 +77,7 @@ Value Evaluator::make_descriptor(const Expr& e, std::span<const Value> arguments
     made->host = !block_pointer && made->base == Affine{} &&
                  static_cast<std::size_t>(rank) == tensor.shape.size() &&
                  std::equal(tensor.shape.begin(), tensor.shape.end(), made->shape.begin()) &&
-                 std::equal(tensor.strides.begin(), tensor.strides.end(), made->strides.begin());
+                 tensor.has_strides(made->strides);
     Value value;
     value.kind = block_pointer ? ValueKind::block_pointer : ValueKind::descriptor;
     value.taint = base.taint | taint_of(shape) | taint_of(strides) | taint_of(offsets);

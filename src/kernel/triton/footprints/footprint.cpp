@@ -429,11 +429,18 @@ TensorView::TensorView(const TensorArgument& tensor) : shape(tensor.shape), stri
             size = wrap_multiply(size, std::max<std::int64_t>(shape[d], 1));
         }
     }
+    given_strides = strides;
     widen_single_axes(shape, strides);
     by_stride.resize(shape.size());
     std::iota(by_stride.begin(), by_stride.end(), 0);
     std::stable_sort(by_stride.begin(), by_stride.end(),
                      [&](std::int32_t a, std::int32_t b) { return strides[at(a)] > strides[at(b)]; });
+}
+
+bool TensorView::has_strides(std::span<const std::int64_t> others) const {
+    for (std::size_t d = 0; d < shape.size(); ++d)
+        if (shape[d] != 1 && strides[d] != others[d]) return false;
+    return true;
 }
 
 Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact, bool& leaves, Advance& walk) {

@@ -17,11 +17,14 @@ namespace syncopate::kernel::triton {
 /// A tensor as the kernel addresses it. Extents and strides in elements.
 struct TensorView {
     std::vector<std::int64_t> shape;
-    std::vector<std::int64_t> strides;
-    std::vector<std::int32_t> by_stride;  ///< axes from the largest stride to the smallest
+    std::vector<std::int64_t> strides;  ///< of axes of extent 1, which may have any, those of axes around all
+    std::vector<std::int64_t> given_strides;  ///< for messages
+    std::vector<std::int32_t> by_stride;      ///< axes from the largest stride to the smallest
 
     TensorView() = default;
     explicit TensorView(const TensorArgument& tensor);
+    /// Whether elements lie by these strides where they lie by its own.
+    [[nodiscard]] bool has_strides(std::span<const std::int64_t> others) const;
 };
 
 using Box = std::array<plan::Interval, kRank>;  ///< the first `rank` entries count
